@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from ablate.formatting import enumeration, number, percent, plural, spread_text
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL
-from ablate.stats.verdict import Verdict, Word, joint_word
+from ablate.stats.verdict import Verdict, Word
 from ablate.table.chance import chance_sentences, comparable_rows, unlearned_sentences
 from ablate.table.designs import base_name, bound_notes
 from ablate.table.table import Table, TableRow
@@ -31,7 +31,6 @@ def conclusion(table: Table) -> list[str]:
     what is undecided.
     """
     experiment = table.experiment
-    comparable = {metric.name: comparable_rows(table, metric) for metric in table.judged_metrics}
     unlearned = {metric.name: unlearned_sentences(table, metric) for metric in table.judged_metrics}
     sentences = unfinished_sentences(table)
     sentences += [_base_sentence(table, family.base) for family in table.families]
@@ -41,17 +40,19 @@ def conclusion(table: Table) -> list[str]:
     sentences += filter(None, (looks.text, looks.error_spent(experiment.error_rate)))
     if len(table.judged_metrics) == 1:
         metric = table.main_metric
-        rows = [_row_verdict(row, metric) for row in comparable[metric.name]]
+        rows = []
+        for row in comparable_rows(table, metric):
+            rows.append(RowVerdict(row.label, row.verdicts[metric.name]))
         sentences += unlearned[metric.name]
         sentences += _verdict_sentences(metric, rows, experiment.n_tests, experiment.error_rate)
     else:
-        joint = _joint_words(table, comparable)
-        sentences += _joint_sentences(table, comparable, joint)
         for metric in table.judged_metrics:
-            rows = _rows_to_report(metric, comparable[metric.name], joint)
-            verdicts = _verdict_sentences(metric, rows, experiment.n_tests, error=None)
-            for sentence in (*unlearned[metric.name], *verdicts):
-                sentences.append(f"By {metric.title}: {sentence}")
+            sentences += unlearned[metric.name]
+        rows_of_all = _joint_rows(table)
+        metrics = len(table.judged_metrics)
+        sentences += _joint_sentences(
+            rows_of_all, experiment.n_tests, experiment.error_rate, metrics
+        )
     for metric in table.shown_metrics:
         # Readers may take the column of a metric without verdicts for a result.
         if metric not in table.judged_metrics:
@@ -72,70 +73,159 @@ def bound_sentences(table: Table) -> list[str]:
     return list(bound_notes(table))
 
 
-def _row_verdict(row: TableRow, metric: Metric) -> RowVerdict:
-    return RowVerdict(row.label, row.verdicts[metric.name])
+@dataclass(frozen=True)
+class _JointRow:
+    """The label of a row, and its verdicts in the metrics that can compare it."""
+
+    label: str
+    verdicts: tuple[Verdict, ...]
+    has_score: bool
+
+    @property
+    def decided(self) -> list[Verdict]:
+        """The verdicts that decide."""
+        return [verdict for verdict in self.verdicts if verdict.word not in ("", "cannot tell")]
+
+    @property
+    def different(self) -> list[Verdict]:
+        """The verdicts `worse` and `better`."""
+        return [verdict for verdict in self.verdicts if verdict.is_different]
+
+    @property
+    def undecided(self) -> list[Verdict]:
+        """The verdicts `cannot tell`."""
+        return [verdict for verdict in self.verdicts if verdict.word == "cannot tell"]
+
+    @property
+    def verbs(self) -> tuple[str, str]:
+        """The verb before `predicate`, for one row and for several."""
+        has_diverged = any(verdict.word == "diverged" for verdict in self.verdicts)
+        return ("is", "are") if self.has_score and not has_diverged else ("has", "have")
+
+    @property
+    def predicate(self) -> str:
+        """`worse than base by PPL and undecided by BLEU`: the decided metrics first. A row that no
+        metric decides has the reasons.
+        """
+        if not self.has_score:
+            return "no score yet"
+        phrases: dict[Word, list[Verdict]] = {}
+        for verdict in self.decided:
+            phrases.setdefault(verdict.word, []).append(verdict)
+        texts = list(map(_joint_phrase, phrases.values()))
+        reasons: dict[str, list[Verdict]] = {}
+        for verdict in self.undecided:
+            reason = "" if texts else _reason_without_limit(verdict)
+            reasons.setdefault(reason, []).append(verdict)
+        texts += [f"undecided{_by(same)}{reason}" for reason, same in reasons.items()]
+        return ("; " if any(reasons) else " and ").join(texts) or "undecided"
 
 
-def _joint_words(table: Table, comparable: Mapping[str, Sequence[TableRow]]) -> dict[str, str]:
-    """The joint verdict on each row, by label, from the metrics that can compare the row:
-    `comparable` has the rows of each metric.
-    """
-    words = {}
+def _by(verdicts: Sequence[Verdict]) -> str:
+    return f" by {enumeration(verdict.metric.title for verdict in verdicts)}"
+
+
+def _joint_phrase(verdicts: Sequence[Verdict]) -> str:
+    """`worse than base by PPL and BLEU`, of metrics with the same deciding verdict."""
+    match verdicts[0].word:
+        case "as good as base":
+            margins = [f"{verdict.margin_text} {verdict.metric.title}" for verdict in verdicts]
+            return f"as good as base within {enumeration(margins)}"
+        case "no difference":
+            return f"equal to base{_by(verdicts)} with every seed"
+        case "diverged":
+            return "diverged"
+    return f"{verdicts[0].word} than base{_by(verdicts)}"
+
+
+def _joint_rows(table: Table) -> list[_JointRow]:
+    comparable = {metric.name: comparable_rows(table, metric) for metric in table.judged_metrics}
+    rows = []
     for row in table.compared_rows:
-        verdicts = []
-        for metric in table.judged_metrics:
-            verdict = row.verdicts[metric.name]
-            if row not in comparable[metric.name]:
-                verdict = replace(verdict, word="cannot tell")
-            verdicts.append(verdict)
-        words[row.label] = joint_word(verdicts)
-    return words
-
-
-def _rows_to_report(
-    metric: Metric, rows: Sequence[TableRow], joint: Mapping[str, str]
-) -> list[RowVerdict]:
-    """The rows that the sentences about one of several metrics report.
-
-    `_joint_sentences` reports the other rows: rows without any score, and rows that are undecided
-    in this metric and decided in another one.
-    """
-    reported = []
-    for row in rows:
-        word = joint[row.label]
-        is_undecided = row.verdicts[metric.name].word == "cannot tell"
-        if word and (word == "cannot tell" or not is_undecided):
-            reported.append(_row_verdict(row, metric))
-    return reported
+        verdicts = [row.verdicts[metric.name] for metric in table.judged_metrics]
+        can_compare = [v for v in verdicts if row in comparable[v.metric.name]]
+        has_score = any(verdict.word for verdict in verdicts)
+        rows.append(_JointRow(row.label, tuple(can_compare), has_score))
+    return rows
 
 
 def _joint_sentences(
-    table: Table, comparable: Mapping[str, Sequence[TableRow]], joint: Mapping[str, str]
+    rows: Sequence[_JointRow], n_tests: int, error: float, metrics: int
 ) -> list[str]:
-    """A sentence with the joint verdicts, and a sentence with the error rate of all metrics."""
-    labels: dict[str, list[str]] = {}
-    for label, word in joint.items():
-        labels.setdefault(word or "no score yet", []).append(label)
-    phrases = []
-    for word in sorted(labels, key=lambda word: word in ("cannot tell", "no score yet")):
-        phrases.append(f"{len(labels[word])} {word} ({', '.join(labels[word])})")
-    different = []
-    for metric in table.judged_metrics:
-        for row in comparable[metric.name]:
-            if row.verdicts[metric.name].is_different:
-                different.append(_row_verdict(row, metric))
-    titles = " and ".join(metric.title for metric in table.judged_metrics)
-    experiment = table.experiment
-    return [
-        f"Of {plural(len(joint), 'row')}, by {titles}: {'; '.join(phrases)}.",
-        *_error_sentences(
-            different, experiment.n_tests, experiment.error_rate, len(table.judged_metrics)
-        ),
-    ]
+    """A sentence for the rows with the same verdicts by several metrics: the rows that most metrics
+    decide come first. A sentence on the error rate of all metrics follows the decided rows.
+    """
+    groups: dict[str, list[_JointRow]] = {}
+    for row in sorted(rows, key=lambda row: (not row.has_score, -len(row.decided))):
+        groups.setdefault(row.predicate, []).append(row)
+    different = [RowVerdict(row.label, verdict) for row in rows for verdict in row.different]
+    between = _error_sentences(different, n_tests, error, metrics)
+    if not different and any(verdict.seed_test for row in rows for verdict in row.verdicts):
+        between = ["No row is shown to be worse or better than base."]
+    decided: list[str] = []
+    others: list[str] = []
+    first = f"Of {plural(len(rows), 'row')}, "
+    for predicate, group in groups.items():
+        singular, plural_form = group[0].verbs
+        verb = singular if len(group) == 1 else plural_form
+        place = decided if group[0].decided else others
+        count = f"{first}{len(group)}" if first else plural(len(group), "row")
+        place.append(f"{count} {verb} {predicate}: {_joint_labels(group)}")
+        first = ""
+    return [*decided, *between, *others]
+
+
+def _joint_labels(rows: Sequence[_JointRow]) -> str:
+    """The labels of rows with the same verdicts, with their differences or their detectable
+    differences.
+    """
+    if not rows[0].different:
+        text = ", ".join(row.label for row in rows)
+        if not rows[0].decided:
+            text += _joint_limits(rows)
+        return f"{text}."
+    ordered = sorted(rows, key=lambda row: _size(row.different[0]), reverse=True)
+    if len(rows) <= MOST_NAMED:
+        return f"{', '.join(_row_text(row.label, row.different) for row in ordered)}."
+    text = ", ".join(row.label for row in ordered)
+    ranges = []
+    for same in zip(*(row.different for row in rows), strict=True):
+        sizes = [abs(verdict.mean) for verdict in same if verdict.mean is not None]
+        if sizes:
+            metric = same[0].metric
+            ranges.append(f"{_range_text(metric, min(sizes), max(sizes))} {metric.title}")
+    if ranges:
+        text += f"; by {enumeration(ranges)}"
+    return f"{text}; most of all {_row_text(ordered[0].label, ordered[0].different)}."
+
+
+def _joint_limits(rows: Sequence[_JointRow]) -> str:
+    """The detectable differences of undecided rows in each metric, and the fewest seeds that find
+    an observed difference; empty without detectable differences.
+    """
+    limits: list[str] = []
+    nearest: dict[tuple[str, str], list[str]] = {}  # label, seeds -> observed differences
+    for same in zip(*(row.undecided for row in rows), strict=True):
+        if any(map(_reason_without_limit, same)):
+            continue
+        metric = same[0].metric
+        limits.append(f"{_limits_text(same)} {metric.title}")
+        found = [RowVerdict(row.label, verdict) for row, verdict in zip(rows, same, strict=True)]
+        if best := _nearest(found):
+            key = best.label, best.verdict.more_seeds_text
+            observed = f"{metric.difference_text(best.verdict.mean)} {metric.title}"
+            nearest.setdefault(key, []).append(observed)
+    if not limits:
+        return ""
+    differences = "difference" if len(rows) == 1 else "differences"
+    texts = [f" (detectable {differences}: {enumeration(limits)})"]
+    for (label, seeds), observed_differences in nearest.items():
+        texts.append(_finding(label, observed_differences, seeds))
+    return ". ".join(texts)
 
 
 def _verdict_sentences(
-    metric: Metric, rows: Sequence[RowVerdict], n_tests: int, error: float | None = LEVEL
+    metric: Metric, rows: Sequence[RowVerdict], n_tests: int, error: float = LEVEL
 ) -> list[str]:
     """The sentences about the rows in a metric: a sentence for each kind of verdict.
 
@@ -143,7 +233,7 @@ def _verdict_sentences(
         metric: the metric.
         rows: the rows to report, without base.
         n_tests: number of tests that Holm's correction covers, one for each row of the study.
-        error: bound of the familywise error rate; None to leave out the sentence about it.
+        error: bound of the familywise error rate.
     """
     if not rows:
         return []
@@ -154,8 +244,7 @@ def _verdict_sentences(
     better = by_word.get("better", [])
     sentences = _difference_sentences(metric, "worse", worse)
     sentences += _difference_sentences(metric, "better", better)
-    if error is not None:
-        sentences += _error_sentences([*worse, *better], n_tests, error)
+    sentences += _error_sentences([*worse, *better], n_tests, error)
     if not sentences and any(row.verdict.seed_test for row in rows):
         sentences.append("No row is shown to be worse or better than base.")
     if equal := by_word.get("as good as base"):
@@ -215,35 +304,40 @@ def _difference_sentences(metric: Metric, word: Word, rows: list[RowVerdict]) ->
     """`Worse than base: A h=1 (-4.1 BLEU [-7.0, -1.2]).`, with the largest difference first."""
     if not rows:
         return []
-    rows = sorted(rows, key=_size, reverse=True)
+    rows = sorted(rows, key=lambda row: _size(row.verdict), reverse=True)
+    texts = [_row_text(row.label, [row.verdict]) for row in rows]
     start = f"{word.capitalize()} than base: "
     if len(rows) <= MOST_NAMED:
-        return [f"{start}{', '.join(_row_text(metric, row) for row in rows)}."]
+        return [f"{start}{', '.join(texts)}."]
     text = f"{start}{len(rows)} rows"
-    scored = [row for row in rows if row.verdict.mean is not None]
-    if scored:
-        text += f", by {_range_text(metric, _size(scored[-1]), _size(scored[0]))} {metric.title}"
-        text += f"; most of all {_row_text(metric, scored[0])}"
-    if len(scored) < len(rows):
-        text += f"; {len(rows) - len(scored)} diverged with every seed"
+    sizes = [abs(row.verdict.mean) for row in rows if row.verdict.mean is not None]
+    if sizes:
+        text += f", by {_range_text(metric, sizes[-1], sizes[0])} {metric.title}"
+        text += f"; most of all {texts[-len(sizes)]}"
+    if len(sizes) < len(rows):
+        text += f"; {len(rows) - len(sizes)} diverged with every seed"
     return [f"{text}."]
 
 
-def _size(row: RowVerdict) -> float:
-    """The size of the row's difference. A row that diverged with every seed has no difference; its
-    size is infinite, because it is worse than every other row.
+def _size(verdict: Verdict) -> float:
+    """The size of a difference. A row that diverged with every seed has no difference; its size is
+    infinite, because it is worse than every other row.
     """
-    return math.inf if row.verdict.mean is None else abs(row.verdict.mean)
+    return math.inf if verdict.mean is None else abs(verdict.mean)
 
 
-def _row_text(metric: Metric, row: RowVerdict) -> str:
-    """`A h=1 (-4.1 BLEU [-7.0, -1.2])`."""
-    verdict = row.verdict
+def _row_text(label: str, verdicts: Iterable[Verdict]) -> str:
+    """`A h=1 (-4.1 BLEU [-7.0, -1.2])`; the differences in several metrics are divided by `;`."""
+    return f"{label} ({'; '.join(dict.fromkeys(map(_difference_text, verdicts)))})"
+
+
+def _difference_text(verdict: Verdict) -> str:
+    metric = verdict.metric
     if verdict.mean is None:
         seeds = f"all {plural(verdict.diverged, 'seed')}"
         if verdict.diverged < verdict.ended:
             seeds = f"{verdict.diverged} of {plural(verdict.ended, 'seed')}"
-        return f"{row.label} (diverged with {seeds})"
+        return f"diverged with {seeds}"
     text = f"{metric.difference_text(verdict.mean)} {metric.title}"
     if verdict.interval:
         text += f" {metric.interval_text(*verdict.interval)}"
@@ -251,7 +345,7 @@ def _row_text(metric: Metric, row: RowVerdict) -> str:
         text += f", within {verdict.margin_text}"
     if verdict.diverged:
         text += f", {verdict.diverged} of {plural(verdict.ended, 'seed')} diverged"
-    return f"{row.label} ({text})"
+    return text
 
 
 def _error_sentences(
@@ -284,18 +378,36 @@ def _underpowered_sentences(metric: Metric, rows: Sequence[RowVerdict]) -> list[
     """
     if not rows:
         return []
-    detectable = [row.verdict.minimum_detectable or 0.0 for row in rows]
-    sizes = " to ".join(dict.fromkeys(map(metric.size_text, (min(detectable), max(detectable)))))
+    limits = _limits_text([row.verdict for row in rows])
     of_rows = "detectable difference" if len(rows) == 1 else "detectable differences of these rows"
-    text = f"Undecided: {_labels(rows)} ({of_rows}: {sizes} {metric.title})."
+    text = f"Undecided: {_labels(rows)} ({of_rows}: {limits} {metric.title})."
+    nearest = _nearest(rows)
+    if nearest is None:
+        return [text]
+    observed = f"{metric.difference_text(nearest.verdict.mean)} {metric.title}"
+    return [f"{text} {_finding(nearest.label, [observed], nearest.verdict.more_seeds_text)}."]
+
+
+def _limits_text(verdicts: Sequence[Verdict]) -> str:
+    """The smallest and the largest detectable difference in a metric: `1.6 to 3.8`."""
+    sizes = [verdict.minimum_detectable or 0.0 for verdict in verdicts]
+    ends = map(verdicts[0].metric.size_text, (min(sizes), max(sizes)))
+    return " to ".join(dict.fromkeys(ends))
+
+
+def _nearest(rows: Sequence[RowVerdict]) -> RowVerdict | None:
+    """The row whose observed difference the fewest further seeds find; None if no advisable number
+    of seeds finds any.
+    """
     nearest = min(rows, key=lambda row: (row.verdict.more_seeds or math.inf, row.label))
     verdict = nearest.verdict
     if not verdict.more_seeds or verdict.more_seeds > MOST_TIMES * verdict.n:
-        return [text]
-    return [
-        f"{text} Finding the observed difference of {nearest.label} "
-        f"({metric.difference_text(verdict.mean)} {metric.title}) takes {verdict.more_seeds_text}."
-    ]
+        return None
+    return nearest
+
+
+def _finding(label: str, observed: Sequence[str], seeds: str) -> str:
+    return f"Finding the observed difference of {label} ({enumeration(observed)}) takes {seeds}"
 
 
 def _range_text(metric: Metric, low: float, high: float) -> str:

@@ -84,6 +84,70 @@ def check_grammar(made, counts):
     assert ("detectable difference" in text) == bool(by_word["cannot tell"])
 
 
+def by_both(kind, other, number, label):
+    """A row with a verdict by BLEU and one by PPL, of two kinds."""
+    other = replace(KINDS[other](number).verdict, metric=PPL)
+    verdicts = (KINDS[kind](number).verdict, other)
+    return words._JointRow(label, verdicts, any(verdict.word for verdict in verdicts))
+
+
+def said_by_both(rows):
+    return words._joint_sentences(rows, len(rows), 0.05, 2)
+
+
+@pytest.mark.parametrize("count", [1, 2, MOST_NAMED + 1])
+def test_rows_of_two_metrics_are_named_once_with_the_words_of_both(count):
+    """For each pair of verdicts, alone and beside rows of all other pairs."""
+    pairs = list(itertools.product(KINDS, repeat=2))
+    every = []
+    for place, pair in enumerate(pairs):
+        rows = [by_both(*pair, n % 2, f"r{place}-{n}") for n in range(count)]
+        every += rows
+        text = " ".join(said_by_both(rows))
+        for row in rows:
+            once = re.sub(r"(Finding the observed difference of|most of all) r[\d-]+", "", text)
+            assert len(re.findall(rf"{row.label}\b", once)) == 1, text
+        assert not re.search(r"  |None|nan|\(\)|, ,|\.\.| ,|\b1 rows\b|\b1 (are|have)\b", text), (
+            text
+        )
+        # Each difference has its metric, and each undecided metric is one that says so.
+        for word, metric in zip(pair, ("BLEU", "PPL"), strict=True):
+            if word in ("worse", "better"):
+                assert re.search(rf"{word} than base by (BLEU and |PPL and )?{metric}", text), text
+            if word == "cannot tell":
+                assert re.search(rf"undecided by (BLEU and )?{metric}", text), text
+        assert ("detectable difference" in text) == (
+            "cannot tell" in pair and set(pair) <= {"cannot tell", ""}
+        )
+    sentences = said_by_both(every)
+    assert sentences[0].startswith(f"Of {len(every)} rows, ")
+    counts = [re.search(r"(?:^|, )(\d+) (?:rows? )?(?:is|are|has|have) ", s) for s in sentences]
+    assert sum(int(found[1]) for found in counts if found) == len(every)
+    undecided = [
+        place for place, sentence in enumerate(sentences)
+        if re.search(r"(is|are) undecided|no score yet", sentence)
+    ]  # fmt: skip
+    assert undecided == list(range(undecided[0], len(sentences)))  # after all decided rows
+
+
+def test_rows_with_the_same_words_by_two_metrics_are_one_sentence():
+    rows = [
+        by_both("worse", "cannot tell", 1, "A"),
+        by_both("cannot tell", "cannot tell", 1, "B"),
+        by_both("worse", "worse", 1, "C"),
+        by_both("", "", 1, "D"),
+        by_both("worse", "cannot tell", 0, "E"),
+    ]
+    both, one, error, neither, unknown = said_by_both(rows)
+    assert both.startswith("Of 5 rows, 1 is worse than base by BLEU and PPL: C (-4.2 BLEU [")
+    assert "]; ×" in both
+    assert one.startswith("2 rows are worse than base by BLEU and undecided by PPL: A (-4.2 BLEU [")
+    assert one.count("PPL") == 1
+    assert error.startswith("Corrected for the 5 rows of the study and 2 metrics: if no row")
+    assert neither.startswith("1 row is undecided by BLEU and PPL: B (detectable difference: ")
+    assert unknown == "1 row has no score yet: D."
+
+
 def test_a_difference_has_its_size_its_interval_and_its_doubt():
     (row,) = rows = [judged(1, [-4.0, -4.2, -4.4])]
     test = row.verdict.seed_test
@@ -269,8 +333,8 @@ def test_a_study_without_a_score_has_a_conclusion_by_every_metric(fake):
         (_, base, *_) = conclusion(fake(SMALL + f"judge: {metrics}\n").table())
         assert base == "Base has no score yet."
     text = "\n".join(conclusion(fake(SMALL + "judge: [ppl, bleu]\n").table()))
-    assert text.lower().count("no score yet (") == 1
-    assert "By " not in text
+    assert text.count("Of 4 rows, 4 have no score yet: ") == 1
+    assert " by " not in text
 
 
 def test_a_shown_metric_that_no_verdict_is_by_is_named_where_nothing_is_learned(fake):
@@ -296,8 +360,8 @@ def test_a_metric_that_cannot_judge_decides_no_row_of_two_metrics(fake):
     table = results.table()
     assert "better by BLEU" in str(table.verdict(table.by_label["A h=1"]))
     text = "\n".join(conclusion(table))
-    assert "By BLEU: BLEU shows nothing learned by any row" in text
-    assert "Of 4 rows, by PPL and BLEU: 4 cannot tell" in text
+    assert "BLEU shows nothing learned by any row" in text
+    assert "Of 4 rows, 4 are undecided by PPL: A h=1, A h=2, " in text
     assert "better by BLEU" not in text
 
 

@@ -159,7 +159,10 @@ def _verdict_line(table: Table, is_compact: bool = False) -> str:
                 margins[f"{verdict.margin_text}{title}"] = None
     equivalent = ""
     if margins:
-        equivalent = f" as good as base: significantly less than {enumeration(margins)} away."
+        equivalent = (
+            f" as good as base: the difference is significantly smaller than the margin, "
+            f"{enumeration(margins)}."
+        )
     titles = enumeration(
         metric.title if metric.more_is_better else f"{metric.title} (lower is better)"
         for metric in table.judged_metrics

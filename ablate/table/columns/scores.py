@@ -108,11 +108,11 @@ def _spread_phrases(table: Table, shown: Sequence[Metric]) -> Iterator[str]:
     seeds = len(table.experiment.seeds)
     if seeds == 1:
         return
-    phrase = f"mean ± standard deviation over n = {seeds} seeds"
+    phrase = f"mean ± standard deviation over {seeds} seeds"
     if table.experiment.further_seeds:
         phrase += f", base over {seeds + len(table.experiment.further_seeds)}"
     if table.missing_runs or any("diverged" in row.states.values() for row in table.rows):
-        phrase += f", or over k of them where a cell has (k/{seeds})"
+        phrase += "; (k/n): over k of n seeds"
     yield phrase
     if logs := [metric.title for metric in shown if metric.is_log]:
         yield f"{' and '.join(logs)}: geometric mean ×÷ geometric standard deviation"
