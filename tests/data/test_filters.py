@@ -75,11 +75,6 @@ def test_training_records_that_filters_drop_do_not_count(files):
     assert corpus.manifest.overlap == Overlap(by_field={"source": 1, "target": 1}, records=1)
 
 
-def test_a_corpus_that_reuses_another_ones_training_split_counts_its_test_split(files):
-    assert files.write(test=NEW).prepare().manifest.overlap.records == 0
-    assert files.write(test=[*NEW, TRAIN[1]]).prepare().manifest.overlap.records == 1
-
-
 def test_records_of_the_dev_split_that_occur_in_training_are_counted_too(files):
     """Perplexity, `tune` and `patience` depend on the dev split."""
     dev = [TRAIN[0], *NEW[:3]]
@@ -105,10 +100,6 @@ def test_a_manifest_without_the_counts_is_read_and_its_corpus_is_used(files):
         None,
         corpus.training_hash,
     )
-
-
-def test_a_record_of_one_field_is_compared_once():
-    assert Overlap(by_field={"text": 3}, records=3).shares(12) == {"text": 0.25}
 
 
 def test_an_empty_sequence_is_a_text_too(tmp_path):

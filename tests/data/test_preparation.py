@@ -30,12 +30,12 @@ TRAIN = PAIRS["train"]
 def test_each_filter_drops_and_counts_its_records(files):
     extra = [
         ("same", "same"), ("", "kana"), TRAIN[3], TRAIN[5], TRAIN[3], ("dog " * 90, "kana"),
-        ("the dog", "kana " * 9),
+        ("the dog", "kana " * 9), ("kana", "dog " * 90),
     ]  # fmt: skip
     settings = {"drop_identical": True, "drop_duplicates": True, "max_ratio": 4.0, "max_length": 80}
     corpus = files.write(train=[*TRAIN, *extra]).prepare(**settings)
     assert corpus.manifest.left_out == {
-        "identical sides": 1, "empty": 1, "duplicate": 3, "too long": 1, "uneven": 1,
+        "identical sides": 1, "empty": 1, "duplicate": 3, "too long": 2, "uneven": 1,
     }  # fmt: skip
     train = corpus.split("train")
     assert corpus.tokenizer.decode([train["source"][i].tolist() for i in range(len(train))]) == [
@@ -69,11 +69,6 @@ def test_languages_can_have_separate_vocabularies(files):
     assert target.decode([train["target"][i].tolist() for i in range(200)]) == [
         pair[1] for pair in TRAIN
     ]
-
-
-def test_byte_fallback_encodes_unknown_characters(files):
-    corpus = files.write(test=[("the Ω", "kana щ")]).prepare(byte_fallback=True, vocab_size=340)
-    assert corpus.tokenizer.decode([corpus.split("test")["target"][0].tolist()]) == ["kana щ"]
 
 
 def test_the_sample_of_a_small_corpus_is_the_whole_corpus():
@@ -116,10 +111,6 @@ def test_a_smaller_subset_is_contained_in_a_larger_one(pairs, one, other):
     assert np.all(np.diff(large) > 0)
 
 
-def test_the_subset_of_fraction_1_is_everything():
-    assert subset(7, 1.0).tolist() == list(range(7))
-
-
 def test_a_subset_is_drawn_from_the_whole_split():
     half = subset(10_000, 0.5)
     assert abs(len(half[half < 5000]) - 2500) < 150  # deviation: 25
@@ -154,13 +145,6 @@ def test_plain_text_is_no_warning():
         "Issue ## 5 and #6", "我喜欢猫。", "東京 大阪", "Ġgantija", "나는 고양이를 좋아해",
     ]  # fmt: skip
     assert markup_warnings("dev", [Document((line, line)) for line in plain], ("en", "de")) == []
-
-
-def test_warnings_are_recorded_in_the_manifest(files):
-    corpus = files.write(test=[("the dog", "kana la .")] * 5).prepare()
-    assert corpus.manifest.all_warnings[0] == (
-        "test (de): 100 % of lines look Moses-tokenized; scores need plain text"
-    )
 
 
 @pytest.mark.parametrize(
@@ -212,18 +196,6 @@ def test_the_share_of_unknown_tokens_is_logged_and_a_large_one_is_a_warning(file
         f"test (de): {100 * share:.1f} % of the tokens are unknown: their characters are not in the text "
         "of the vocabulary; data.byte_fallback encodes them as bytes"
     ]
-
-
-def test_a_vocabulary_of_a_sample_says_what_it_lacks_in_training_text(files):
-    train = [*PAIRS["train"][:100], *[("the dog", "жщ")] * 300]
-    files.write(train=train)
-    settings = {**SETTINGS, "tokenizer_pairs": 5, "vocab_size": 30}
-    corpus = prepare(TranslationData.resolve(settings), files.folder, files.corpora)
-    share = corpus.split("train")["target"].unknown_share()
-    said = [line for line in corpus.manifest.all_warnings if line.startswith("train (de)")]
-    assert [
-        f"train (de): {100 * share:.1f} % of the tokens are unknown" in line for line in said
-    ] == [True] * (share > 0.01)
 
 
 def test_words_that_the_vocabulary_lacks_are_a_warning_however_few(files):

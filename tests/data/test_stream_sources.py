@@ -18,7 +18,6 @@ from ablate.config.language_data import LanguageData, share_of
 from ablate.data import prepare_stream, readers, toy
 from ablate.data.io import BLOCK, MAX_LINE_BYTES
 from ablate.data.prepare import prepare
-from ablate.data.resolve_sources import resolve_sources
 from ablate.data.tokenizer import EOS, ByteTokenizer
 from ablate.data.vocabulary import train_tokenizer
 from ablate.errors import DataError, Interrupted
@@ -226,17 +225,6 @@ def test_text_that_cannot_be_used_is_refused_with_its_line(corpus, tmp_path, con
     (tmp_path / "input.txt").write_bytes(content)
     with pytest.raises(DataError, match=message):
         corpus(train="input.txt")
-
-
-def test_every_missing_split_is_one_line(tmp_path):
-    data = LanguageData.resolve(
-        {"corpus": "files", "train": "a.txt", "dev": "b.txt", "test": "c.txt"}
-    )
-    with pytest.raises(DataError) as error:
-        resolve_sources(data, tmp_path, tmp_path)
-    assert [line.removeprefix(f"{tmp_path}/") for line in error.value.lines] == [
-        f"{name}.txt not found; correct the name or data.folder" for name in "abc"
-    ]
 
 
 def test_a_stopped_preparation_resumes_at_the_last_commit(corpus, tmp_path, monkeypatch):

@@ -57,20 +57,6 @@ def test_only_repeated_spaces_are_merged(tokenizer):
     assert tokenizer.decode(tokenizer.encode(["the  dog   hears"])) == ["the dog hears"]
 
 
-def test_an_unseen_character_is_unknown(tokenizer):
-    assert UNK not in tokenizer.encode(["the dog"])[0]
-    assert UNK in tokenizer.encode(["the dog Ж"])[0]
-
-
-def test_the_model_as_bytes_is_the_same_tokenizer(tokenizer):
-    again = Tokenizer(tokenizer.model)
-    assert again.encode(TEXT) == tokenizer.encode(TEXT)
-
-
-def test_training_is_deterministic(tokenizer):
-    assert train_tokenizer(TEXT + ODD, 150).model == tokenizer.model
-
-
 def fault(sentences, vocab_size):
     with pytest.raises(DataError) as caught:
         train_tokenizer(sentences, vocab_size)

@@ -162,15 +162,6 @@ def test_every_pair_follows_the_grammar(pairs):
     assert [target for _, target in pairs] == [translate(source) for source, _ in pairs]
 
 
-def test_a_source_sentence_always_has_the_same_translation():
-    draw = random.Random(0)
-    translations = {}
-    for _ in range(20_000):
-        source, target, _ = toy._sentence(draw)
-        assert translations.setdefault(source, target) == target
-    assert len(translations) < 20_000  # some were drawn twice
-
-
 def test_target_words_are_unambiguous(pairs):
     roles = {
         "noun": {f"{stem}{vowel}{s}" for stem in NOUN_STEMS for vowel in "ao" for s in ("", "s")},
@@ -183,33 +174,6 @@ def test_target_words_are_unambiguous(pairs):
     }
     assert sum(map(len, roles.values())) == len(set().union(*roles.values()))
     assert {word for _, target in pairs for word in target.split()} <= set().union(*roles.values())
-
-
-def test_the_verb_comes_last(pairs):
-    endings = tuple(
-        stem + vowel + end for stem in VERBS.values() for vowel in "ao" for end in ("t", "nt")
-    )
-    for _, target in pairs:
-        *before, last = target.split()
-        assert last in endings
-        assert not any(word in endings for word in before)
-
-
-def test_adjectives_and_determiners_follow_their_noun_and_agree_in_gender(pairs):
-    described = {
-        stem + vowel for stem in (*ADJECTIVES.values(), *DETERMINERS.values()) for vowel in "ao"
-    }
-    seen = 0
-    for _, target in pairs:
-        noun = None
-        for word in target.split():
-            if word.rstrip("s")[:-1] in NOUN_STEMS:
-                noun = word
-            elif word in described:
-                assert noun is not None
-                assert word[-1] == noun.rstrip("s")[-1]
-                seen += 1
-    assert seen > 2 * len(pairs)
 
 
 def test_the_verb_agrees_with_a_distant_subject(pairs):
@@ -226,17 +190,3 @@ def test_the_verb_agrees_with_a_distant_subject(pairs):
         misled += (last.rstrip("s")[-1], last.endswith("s")) != (vowel, plural)
     assert parted == len(pairs)
     assert misled > len(pairs) / 2  # agreement with the nearest noun is wrong more often than right
-
-
-def test_an_ambiguous_noun_is_translated_by_the_kind_of_the_verb(pairs):
-    ambiguous = {noun: stems.split("|") for noun, (stems, _) in NOUNS.items() if "|" in stems}
-    seen = {(noun, kind): 0 for noun in ambiguous for kind in (0, 1)}
-    for source, target in pairs:
-        words = source.split()
-        kind = kind_of(words)
-        for noun in {singular(word) for word in words} & set(ambiguous):
-            stems = {word.rstrip("s")[:-1] for word in target.split()}
-            assert ambiguous[noun][kind] in stems
-            assert ambiguous[noun][1 - kind] not in stems
-            seen[noun, kind] += 1
-    assert min(seen.values()) > 100
