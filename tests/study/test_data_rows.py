@@ -49,11 +49,3 @@ def test_each_fraction_of_the_training_split_is_a_run_and_the_whole_is_base(stud
     rows = ids(study("{data: {each: {train_fraction: [0.25, 0.5, 1.0]}}}"))
     assert rows["data train_fraction=1.0"] == rows["base"]
     assert len(set(rows.values())) == 3
-
-
-@pytest.mark.parametrize("share", ["0", "1.5", "-0.1"])
-def test_a_fraction_is_above_0_and_at_most_1(study, share):
-    from ablate.errors import StudyError
-
-    with pytest.raises(StudyError, match="train_fraction: "):
-        study(f"{{data: {{each: {{train_fraction: [{share}]}}}}}}")

@@ -1,9 +1,7 @@
 """Rows of factorials and of paths, and the faults of their groups."""
 
 import itertools
-import json
 
-from ablate.config import RowConfig
 from ablate.stats.designs import FactorialDesign, PathDesign
 from ablate.study import runs_of
 
@@ -158,18 +156,3 @@ def test_rows_of_a_design_can_be_matched_and_tuned(read):
     )
     row = rows_of(study)["path + modern"]
     assert (row.matched.field, len(row.choice.candidates)) == ("d_ff", 2)
-
-
-def test_the_rows_of_a_large_design_are_not_compared_in_pairs(read, monkeypatch):
-    """Of the 1024 cells of ten factors, half a million comparisons took ten seconds for each
-    reading of the file.
-    """
-    compared, equal = [], RowConfig.__eq__
-    monkeypatch.setattr(
-        RowConfig, "__eq__", lambda one, other: compared.append(one) or equal(one, other)
-    )
-    levels = {"dropout": [0.0, 0.1], "label_smoothing": [0.0, 0.1], "weight_decay": [0.0, 0.1]}
-    levels |= {"d_ff": [64, 128], "residual": [True, False], "attention_bias": [True, False]}
-    study = read(f"{HEAD}rows: {{F: {{factorial: {json.dumps(levels)}}}}}\n")
-    assert len(study.rows) == 1 + 2**6
-    assert len(compared) < 4 * len(study.rows)

@@ -51,17 +51,14 @@ def grid_of(lists, length):
         (b"", "1:1: is empty; `ablate init` writes a study to start from"),
         (b"\xef\xbb\xbf", "1:1: is empty; `ablate init` writes a study to start from"),
         (b"\n\n---\n", f"4:1: {MAPPING}; got nothing"),
-        (HEAD + "---\n" + HEAD, "3:1: a second YAML document starts here; one is allowed"),
         (bomb(), '1:5: anchor "&a0" is not supported; write the value out: rows have the fields of base, and write '
          "only what they change"),
         (b"\x7fELF\x02\x01\x01\x00\xff\xfe\n\x80", "1:1: is not valid UTF-8"),
         *((HEAD.encode(code), "1:1: is UTF-16, not UTF-8; save the file as UTF-8") for code in
           ("utf-16", "utf-16-le", "utf-16-be")),
-        (HEAD + "base: {h: \x00}", "3:1: not valid YAML: unacceptable character #x0000: control characters are not allowed"),
         (HEAD + "\x1b: 1", "3:1: not valid YAML: unacceptable character #x001b: control characters are not allowed"),
         (HEAD + f"seeds: {'9' * 10**5}", "3:8: a number with 100000 digits; at most 18 are allowed"),
         (HEAD + f"seeds: {list(range(1001))}", "3:8: seeds: at most 1000 entries are allowed"),
-        ("[" * 900, "1:14: nested more than 12 levels deep"),
         ("[" * 900 + "]" * 900, "1:14: nested more than 12 levels deep"),
         ("[" * 10**5, "1:1001: not valid YAML: exceeded maximum nesting depth"),  # libyaml's own limit
         ("{a: " * 10**5, "1:50: nested more than 12 levels deep"),
@@ -71,8 +68,6 @@ def grid_of(lists, length):
         (group(f"each: {{h: {[1] * 10_001}}}"), "3:18: makes 10,001 rows; a study can have at most 10,000"),
         (group(f"each: {{h: [4]}}, where: '{'(' * 10**5}'"),
          "3:35: where: the condition has 100000 characters; at most 500 are allowed"),
-        (group(f"each: {{h: [4]}}, where: '{'-' * 400}h'"),
-         "3:35: where: the condition is nested more than 64 levels deep"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) and len(value) < 150 else "",
 )  # fmt: skip

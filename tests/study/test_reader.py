@@ -6,7 +6,7 @@ from ablate.analysis.experiment import experiment_of
 from ablate.analysis.results import runs_by_row
 from ablate.config.identity import run_id
 from ablate.errors import StudyError
-from ablate.study import read_study, reader, runs_of
+from ablate.study import read_study, runs_of
 
 HEAD = "study: table3\ndata: {corpus: toy}\n"
 
@@ -92,14 +92,6 @@ def test_a_preset_in_a_row_overrides_the_settings_of_base(read, base):
     assert (study.base.config.d_model, study.rows[1].config.d_model) == (64, 1024)
 
 
-def test_a_preset_in_a_row_derives_head_sizes_again(read):
-    study = read(
-        HEAD
-        + "base: {preset: base, d_k: 16, d_v: 128, d_model: 64}\nrows: {big: {set: {preset: big}}}"
-    )
-    assert (study.rows[1].config.d_k, study.rows[1].config.d_v) == (64, 64)
-
-
 def test_a_row_may_set_its_preset_after_its_fields(read):
     study = read(HEAD + "rows: {A: {set: {dropout: 0.2, preset: big}}}")
     assert (study.rows[1].config.dropout, study.rows[1].config.d_model) == (0.2, 1024)
@@ -134,12 +126,6 @@ def test_a_row_equal_to_base_shares_its_run(read):
     assert len(list(runs_of(study))) == 2
 
 
-def test_the_same_configuration_in_two_groups_is_one_run(read):
-    study = read(HEAD + "rows: {A: {each: {P_drop: [0.3]}}, D: {grid: {h: [8], dropout: [0.3]}}}")
-    assert len(study.rows) == 3
-    assert len(list(runs_of(study))) == 2
-
-
 def test_rows_that_differ_in_decoding_share_a_run_with_several_decodings(read):
     study = read(
         HEAD + "rows: {beam: {each: {beam: [1, 10], alpha: [1.0], average_checkpoints: [5]}}}"
@@ -164,16 +150,6 @@ def test_the_runs_of_a_row_are_its_seeds_with_its_identity(read):
     assert [(run.seed, run.id) for run in runs] == [
         (seed, run_id(study.data, study.rows[1].config, seed)) for seed in (3, 1)
     ]
-
-
-def test_a_row_keeps_its_run_when_the_study_around_it_changes(read):
-    before = read(TABLE_3)
-    after = read(
-        TABLE_3.replace("study: table3", "study: other").replace(
-            "  B:", "  C: {each: {N: [2]}}\n  B2:"
-        )
-    )
-    assert runs_of(before).of(row(before, "B d_k=16")) == runs_of(after).of(row(after, "B2 d_k=16"))
 
 
 def test_data_folder_defaults_to_the_folder_of_the_study(read, study_file):
@@ -298,19 +274,6 @@ def test_set_can_replace_an_invalid_value(read):
         ).base.config.train_steps
         == 200
     )
-
-
-def test_the_option_that_causes_many_errors_is_found_in_one_reading(faults, monkeypatch):
-    """It was read for each error and option: 90 errors with four options took eight seconds."""
-    readings, read = [], reader.read_model
-    monkeypatch.setattr(reader, "read_model", lambda *given: readings.append(given) or read(*given))
-    rows = "".join(f"  G{number}: {{each: {{h: [16]}}}}\n" for number in range(20))
-    lines = faults(f"{HEAD}rows:\n{rows}", overrides=["d_ff=9", "d_model=24"])
-    assert len(lines) == 20
-    assert all(
-        line.startswith("--set d_model=24: h=16 does not divide d_model=24") for line in lines
-    )
-    assert len(readings) == 1
 
 
 @pytest.mark.parametrize(

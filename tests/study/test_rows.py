@@ -51,7 +51,6 @@ def test_each_zip_grid_and_set_make_rows_in_the_order_of_writing(text, expected)
 
 
 LISTS = st.dictionaries(st.sampled_from(FIELDS), st.integers(1, 4), min_size=1, max_size=5)
-SHORT = st.dictionaries(st.sampled_from(FIELDS), st.integers(1, 3), min_size=1, max_size=3)
 
 
 def lists(sizes):
@@ -65,26 +64,6 @@ def test_a_grid_has_the_product_of_its_lists_and_each_combination_once(sizes):
     rows, found = written(f"{{grid: {lists(sizes)}}}")
     assert len({tuple(row.items()) for row in rows}) == len(rows) == math.prod(sizes.values())
     assert not found
-
-
-@given(LISTS)
-def test_each_has_the_sum_of_its_lists_and_changes_one_field_a_row(sizes):
-    rows, _ = written(f"{{each: {lists(sizes)}}}")
-    assert len(rows) == sum(sizes.values())
-    assert {len(row) for row in rows} == {1}
-
-
-@given(st.lists(st.sampled_from(FIELDS), min_size=1, unique=True), st.integers(1, 5))
-def test_zip_has_the_length_of_its_lists_and_each_value_once(names, size):
-    rows, _ = written(f"{{zip: {lists(dict.fromkeys(names, size))}}}")
-    assert rows == [dict.fromkeys(names, value) for value in range(1, size + 1)]
-
-
-@given(st.lists(st.tuples(st.sampled_from(["each", "grid"]), SHORT), max_size=4))
-def test_a_list_makes_the_rows_of_all_its_entries(parts):
-    rows, _ = written(f"[{', '.join(f'{{{way}: {lists(sizes)}}}' for way, sizes in parts)}]")
-    size = {"each": sum, "grid": math.prod}
-    assert len(rows) == sum(size[way](sizes.values()) for way, sizes in parts)
 
 
 def test_an_error_in_one_field_does_not_hide_the_next():

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from ablate.cli.init import TEMPLATES
@@ -219,10 +218,3 @@ def test_invalid_values_are_errors_in_the_reader_and_in_the_schema(text, tmp_pat
     with pytest.raises(StudyError):
         read_study(path)
     assert faults(text)
-
-
-def test_templates_are_valid_yaml():
-    templates = list(TEMPLATES.glob("*.yaml"))
-    assert len(templates) > 1
-    for path in templates:
-        assert yaml.safe_load(path.read_text())["study"] == "<name>"
