@@ -4,9 +4,7 @@ import pytest
 
 from ablate.cli.between import study_between
 from ablate.config.presets import PRESETS
-from ablate.errors import UsageError
 from ablate.study import read_study
-from tests.cli.inside import inside
 
 WITHOUT_SIZES = [
     name
@@ -46,24 +44,3 @@ def test_the_sizes_of_presets_are_no_part(tmp_path):
     assert {row.config.n_layers for row in study.rows} == {6}
     assert {row.config.d_model for row in study.rows} == {64}
     assert {row.config.n_heads for row in study.rows} == {4}
-
-
-def test_a_template_beside_two_presets_is_refused(tmp_path):
-    file = tmp_path / "s.yaml"
-    done = inside("init", file, "--between", "gpt2", "qwen3", "--template", "synthetic")
-    assert done.code == 2
-    assert "--template has no effect with --between" in done.err
-    assert not file.exists()
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "message"),
-    [
-        ("gpt2", "qwen", 'unknown preset "qwen"'),
-        ("llama", "diffllama", "differ in 1 part; a path needs two"),
-        ("gpt2", "bert-base", "have no parts between them"),
-    ],
-)
-def test_what_has_no_path_is_refused(start, end, message):
-    with pytest.raises(UsageError, match=message):
-        study_between(start, end)

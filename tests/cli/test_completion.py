@@ -4,9 +4,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
-from tests.cli.inside import inside
 from tests.cli.test_start import VERBS
 
 
@@ -30,8 +27,3 @@ def test_a_shell_completes_verbs_and_options(monkeypatch):
     assert set(VERBS) <= set(completed(monkeypatch, "ablate "))
     assert completed(monkeypatch, "ablate run study.yaml --bud") == ["--budget"]
     assert completed(monkeypatch, "ablate init --template own") == ["own-data"]
-
-
-@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
-def test_help_shows_how_completion_is_installed(option):
-    assert option in inside("--help").out

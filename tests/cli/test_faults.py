@@ -349,17 +349,6 @@ def test_translate_refuses_invalid_utf_8(runs):
     assert done.refusal == "standard input:2: not valid UTF-8 (byte 4 of the line)"
 
 
-def test_with_json_faults_are_data(here):
-    (here / "bad.yaml").write_text(BAD)
-    done = inside("plan", "bad.yaml", "--set", "h=3", "--format", "json")
-    content = json.loads(done.out)
-    assert (done.code, content["error"]) == (2, "study")
-    assert [fault["place"] for fault in content["faults"]]
-    assert len(content["faults"]) == len(done.err.splitlines())
-    for fault, line in zip(content["faults"], done.err.splitlines(), strict=True):
-        assert fault["message"] in line
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -385,21 +374,6 @@ def test_mistakes_of_scripts_are_refused_and_nothing_is_lost(given, here, words,
     done = inside(*[given[0] if word == "STUDY" else word for word in words])
     assert done.refusal == line
     assert {path: path.read_bytes() for path in here.iterdir() if path.is_file()} == before
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("steps: 20", 'unknown section "steps"; did you mean base: {train_steps: VALUE}?'),
-        ("base: {train_steps: 1,000}", 'unknown field "000"; a number has no comma: 1,000 is written 1000'),
-        ("rows: [A]", 'rows: ["A"] is not allowed'),
-        ("task: [lm]", 'unknown task "["lm"]"'),
-        ("base: {N: yes}", "N: yes is not allowed: must be a valid integer"),
-    ],
-)  # fmt: skip
-def test_a_fault_of_a_study_quotes_what_is_written(here, text, line):
-    (here / "s.yaml").write_text(f"study: s\ndata: {{corpus: toy, vocab_size: 200}}\n{text}\n")
-    assert line in inside("plan", "s.yaml").err
 
 
 def test_a_direction_from_a_language_to_itself_needs_two_columns(here):

@@ -11,11 +11,16 @@ from ablate.cli.live import LiveView
 from ablate.errors import Interrupted
 from ablate.plan.progress import ProgressReader
 from ablate.report.live_table import saved_line
-from ablate.store import RunFiles
 from tests.cli.inside import inside
 from tests.cli.test_frame import Tty
 from tests.records import a_failure, save_checkpoint
 from tests.report.test_live_table import lines
+
+
+def view_on(fake, tty):
+    """A view of the study on a terminal."""
+    console = Console(file=tty, force_terminal=True, width=30, height=12)
+    return LiveView(fake.planned, fake.results, console)
 
 
 @pytest.fixture
@@ -143,9 +148,7 @@ def test_the_table_of_a_launch_is_removed_when_it_completes_and_stays_when_it_is
 ):
     monkeypatch.delenv("CI", raising=False)
     tty = Tty()
-    live = LiveView(
-        fake.planned, fake.results, Console(file=tty, force_terminal=True, width=30, height=12)
-    )
+    live = view_on(fake, tty)
     live.begin()
     assert tty.lines[0].rstrip() == "small: 0 of 12 runs"  # and not that no process runs it
     live.__exit__(error, error and error(), None)
@@ -263,21 +266,12 @@ def test_a_run_that_resumes_is_said_to_with_its_step_and_a_lost_worker_with_its_
 def test_the_last_frame_of_an_interrupted_launch_shows_the_state_after_it(fake, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     tty = Tty()
-    live = LiveView(
-        fake.planned, fake.results, Console(file=tty, force_terminal=True, width=30, height=12)
-    )
+    live = view_on(fake, tty)
     live.begin()
     live.next_reading = float("inf")
     fake.done("A h=1", 1, 5.0, 25.0)
     live.__exit__(Interrupted, Interrupted(), None)
     assert tty.lines[0].startswith("small: 1 of 12 runs")
-
-
-def test_watching_has_one_format(given):
-    given[2].mkdir()
-    done = inside("status", *given, "--watch", "--format", "json")
-    assert (done.code, done.printed) == (2, "")
-    assert done.err == "--format json has no effect with --watch\n"
 
 
 def test_in_a_pipe_running_runs_are_logged_once_a_minute(fake, monkeypatch, capsys):
@@ -300,9 +294,7 @@ def test_slow_reads_of_the_progress_are_less_frequent(fake, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     now, readings = [0.0], []
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    live = LiveView(
-        fake.planned, fake.results, Console(file=Tty(), force_terminal=True, width=30, height=12)
-    )
+    live = view_on(fake, Tty())
     read = ProgressReader.read
 
     def slow(self):
@@ -317,22 +309,3 @@ def test_slow_reads_of_the_progress_are_less_frequent(fake, monkeypatch):
         live.tick()
     assert len(readings) == 3  # in 54 seconds
     live.__exit__(None, None, None)
-
-
-def test_in_a_pipe_a_launch_reads_the_files_of_one_run_after_each(fake, monkeypatch):
-    view = LiveView(fake.planned, fake.results, Console(file=io.StringIO(), width=200))
-    view.begin()
-    fake.done("base", 1, 5.0, 25.0)
-    first, second = (fake.folder("base", seed).id for seed in (1, 2))
-    view.finished(first, "done")
-    fake.done("base", 2, 5.0, 25.0)
-    read, read_files = [], RunFiles.read.__func__
-
-    def read_and_note(cls, folder):
-        read.append(folder.id)
-        return read_files(cls, folder)
-
-    monkeypatch.setattr(RunFiles, "read", classmethod(read_and_note))
-    view.finished(second, "done")
-    assert read == [second]
-    assert "base seed 2" in view.console.file.getvalue().splitlines()[-1]

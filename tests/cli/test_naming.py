@@ -79,6 +79,11 @@ def test_a_trained_run_has_the_decoding_that_is_chosen_for_the_study(tmp_path):
     [
         (("A",), UsageError, 'ROW: "A" matches 2 rows; choose one: A h=1, A h=2'),
         (("A h=3",), UsageError, 'ROW: unknown row "A h=3"; did you mean "A h=2"?'),
+        (
+            ("x",),
+            UsageError,
+            'ROW: unknown row "x"; allowed: base, A, D, decoding, A h=1, A h=2, D dropout=0.3, decoding beam=1',
+        ),
     ],
 )
 def test_an_unknown_row_is_refused_with_the_nearest_one(done, words, error, message):

@@ -195,8 +195,13 @@ def test_results_that_cannot_be_written_are_shown_without_new_scores(given, whol
     assert "Permission denied; new scores are left out\n" in done.out
 
 
+def publish(whole, folder, root=None):
+    root = root or whole.results.root
+    return inside("publish", whole.study.path, "--results", root, "--out", folder)
+
+
 def published(whole, folder, notes=""):
-    done = inside("publish", whole.study.path, "--results", whole.results.root, "--out", folder)
+    done = publish(whole, folder)
     assert (done.code, done.err) == (0, notes)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -217,24 +222,18 @@ def test_publishing_writes_tables_figures_and_records_and_says_so(whole, tmp_pat
     } < files.keys()  # fmt: skip
     assert b"</svg>" in files["against-base-bleu.svg"]
     assert published(whole, tmp_path / "two") == files
-    done = inside(
-        "publish", whole.study.path, "--results", whole.results.root, "--out", tmp_path / "three"
-    )
+    done = publish(whole, tmp_path / "three")
     assert sorted(done.out.splitlines()) == sorted(
         f"Wrote {tmp_path / 'three' / name}" for name in files
     )
 
 
 def test_the_archive_is_a_results_root_that_judges_alike_without_text_or_weights(whole, tmp_path):
-    published(whole, tmp_path / "to")
-    with zipfile.ZipFile(tmp_path / "to" / "records.zip") as archive:
-        names = archive.namelist()
-        archive.extractall(tmp_path / "unpacked")
-    assert not [
-        name for name in names if name.endswith((".txt", ".safetensors")) or "translations" in name
-    ]
+    unpacked = unpack(whole, tmp_path)
+    names = [path.name for path in unpacked.rglob("*")]
+    assert not [name for name in names if name.endswith((".txt", ".safetensors", "translations"))]
     forms = {}
-    for root in (whole.results.root, tmp_path / "unpacked"):
+    for root in (whole.results.root, unpacked):
         done = inside("table", whole.study.path, "--results", root, "--format", "json")
         assert (done.code, done.err) == (0, "")
         forms[root] = json.loads(done.out)
@@ -250,7 +249,7 @@ def test_what_is_published_from_an_unpacked_archive_is_what_was_published_first(
     first, again = tmp_path / "to", tmp_path / "again"
     published(whole, first)
     unpacked = unpack(whole, tmp_path)
-    assert inside("publish", whole.study.path, "--results", unpacked, "--out", again).code == 0
+    assert publish(whole, again, unpacked).code == 0
     for name in ("table.md", "table.csv", "table.json", "study.yaml", "provenance.json"):
         assert (again / name).read_bytes() == (first / name).read_bytes(), name
 
@@ -357,9 +356,7 @@ def test_publishing_does_not_replace_another_study(whole, tmp_path, table):
     if table is not None:
         (tmp_path / "to" / "table.json").write_text(table)
     before = {path.name: path.read_bytes() for path in (tmp_path / "to").iterdir()}
-    done = inside(
-        "publish", whole.study.path, "--results", whole.results.root, "--out", tmp_path / "to"
-    )
+    done = publish(whole, tmp_path / "to")
     assert done.refusal.startswith(f"{tmp_path / 'to'}/")
     assert done.err.endswith("choose another folder\n")
     assert {path.name: path.read_bytes() for path in (tmp_path / "to").iterdir()} == before
@@ -376,9 +373,7 @@ def test_publishing_replaces_nothing_of_its_user_s_and_then_writes_nothing(
         taken.write_text("mine")
     else:
         taken.mkdir()
-    done = inside(
-        "publish", whole.study.path, "--results", whole.results.root, "--out", taken.parent
-    )
+    done = publish(whole, taken.parent)
     assert done.refusal.startswith(f"{taken}: ")
     assert list(taken.parent.iterdir()) == [taken]
     assert kind == "folder" or taken.read_text() == "mine"

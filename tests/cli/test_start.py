@@ -96,29 +96,6 @@ def test_help_loads_no_command_and_a_command_no_other_one(words, expected):
         assert not {"pydantic", "ablate.config", "ablate.store"} & set(loaded)
 
 
-def test_a_plan_builds_few_validators_of_settings_and_records(given):
-    probe = (
-        "import sys\nfrom ablate.cli import main\nfrom pydantic import BaseModel\n"
-        "try: main()\nexcept SystemExit: pass\n"
-        "def below(cls):\n"
-        "    for sub in cls.__subclasses__():\n"
-        "        yield sub\n"
-        "        yield from below(sub)\n"
-        "classes = {c for c in below(BaseModel) if c.__module__.startswith('ablate.')}\n"
-        "built = sorted(c.__name__ for c in classes if c.__pydantic_complete__)\n"
-        "print(len(classes), *built, file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", probe, "plan", *map(str, given)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    classes, *built = done.stderr.split()
-    assert int(classes) > 60
-    assert "RowConfig" in built  # which every row is
-    assert not {"ModelConfig", "TrainingConfig", "Job", "MetricsLine", "Manifest"} & set(built)
-    assert len(built) < int(classes) / 3, built
-
-
 def test_a_table_with_verdicts_loads_nothing_heavy_once_translations_are_scored(fake, given):
     fake.all_done()
     fake.corpus(["a"], ["the old dog sleeps near the river"])
@@ -133,20 +110,6 @@ def test_a_table_with_verdicts_loads_nothing_heavy_once_translations_are_scored(
     assert "sacrebleu" in first  # which scores what is not scored yet
     assert "torch" not in first
     assert not set(second) - {"pandas", "numpy"}
-
-
-@pytest.mark.parametrize(
-    "words", [["table"], ["table", "--format", "json"], ["plan"], ["status"], ["--help"]]
-)
-def test_a_closed_pipe_is_no_error(some_results, given, words):
-    study = [] if words == ["--help"] else given
-    process = subprocess.Popen(
-        command(*words[:1], *study, *words[1:]), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    process.stdout.close()  # as `| true` does
-    assert process.stderr.read() == b""
-    process.stderr.close()
-    assert process.wait() == 141
 
 
 def test_a_reader_of_one_line_gets_it(some_results, given):

@@ -128,14 +128,6 @@ def test_init_replaces_only_a_schema_of_ablate(tmp_path):
     assert schema.read_text() == "mine"
 
 
-def test_init_takes_the_name_of_a_template_for_no_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = inside("init", "own-data")
-    said = "own-data: is a template; write `ablate init own-data.yaml --template own-data`\n"
-    assert (done.code, done.out, done.err) == (2, "", said)
-    assert not list(tmp_path.iterdir())
-
-
 def test_init_replaces_no_study(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("mine")
@@ -146,15 +138,6 @@ def test_init_replaces_no_study(tmp_path):
         f"{file} already exists; choose another name\n",
     )
     assert file.read_text() == "mine"
-
-
-def test_init_reports_why_it_cannot_write(tmp_path):
-    nowhere = tmp_path / "nowhere"
-    done = inside("init", nowhere / "study.yaml")
-    assert (done.code, done.err.endswith(f"cannot be written: there is no folder {nowhere}\n")) == (
-        2,
-        True,
-    )
 
 
 def test_init_leaves_nothing_on_a_full_disk(tmp_path, monkeypatch):
@@ -253,15 +236,6 @@ def test_status_in_a_terminal_has_every_run_and_a_count(fake, given):
 )  # fmt: skip
 def test_unknown_values_are_left_out_of_a_progress_line(progress, text):
     assert progress_line(Progress(host="here", pid=1, born=None, **progress)) == text
-
-
-def test_the_table_is_printed_in_every_format(fake, given):
-    fake.all_done()
-    assert inside("table", *given, "--format", "csv").out.startswith("row,verdict,group,n_layers,")
-    assert json.loads(inside("table", *given, "--format", "json").out)["study"] == "small"
-    assert inside("table", *given, "--format", "markdown").out.count("\n| row | ") == 1
-    assert "paper PPL" in inside("table", *given, "--format", "markdown", "--against", "paper").out
-    assert "4.92" in inside("table", *given, "--against", "paper").out
 
 
 def test_a_run_says_which_runs_did_not_begin_before_the_end_of_its_budget(fake, given, monkeypatch):
