@@ -217,13 +217,6 @@ def test_damaged_weights_are_refused_by_verification(folder):
 # Pruning
 
 
-def test_pruning_keeps_two_resumable_checkpoints_and_the_named_weights(folder):
-    save(folder, *range(1, 7))
-    checkpoints.prune(folder, keep_weights={3, 4})
-    kept = [*files_of(3, *KEPT), *files_of(4, *KEPT), *files_of(5, *WHOLE), *files_of(6, *WHOLE)]
-    assert names(folder) == kept
-
-
 def test_a_checkpoint_that_has_lost_its_state_is_none_of_the_two_resumable_ones(folder):
     save(folder, 1, 2, 3, 4)
     checkpoints.newest(folder)[0].state.unlink()

@@ -57,6 +57,13 @@ def files(folder):
     return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
 
 
+def faults_in(run):
+    """The faults of a run's stored files."""
+    found = Audit()
+    audit(run, found)
+    return found.faults
+
+
 LEFT = (
     "result.json.damaged",
     ".result.json.1a2b3c4d.tmp",
@@ -135,9 +142,7 @@ def test_the_weights_of_a_finished_run_are_removed_only_on_request(run):
     assert remove_files(found, weights=True) > 100
     assert not list(run.checkpoints.iterdir())
     assert run.read_result().outcome == "done"
-    result = Audit()
-    audit(run, result)
-    assert result.faults == []
+    assert faults_in(run) == []
 
 
 @pytest.mark.parametrize(
@@ -206,19 +211,13 @@ def test_predictions_that_were_never_made_or_that_an_archive_leaves_out_are_no_f
     finish(run)
     change(Result, run.result, decodings={"abc": a_decoding(sha256=None)})
     run.predictions("abc").unlink()
-    result = Audit()
-    audit(run, result)
-    assert result.faults == []
+    assert faults_in(run) == []
     change(Result, run.result, decodings={"abc": a_decoding(sha256=digest(TEXT))})
     run.predictions("abc").parent.rmdir()
     shutil.rmtree(run.checkpoints)
-    result = Audit()
-    audit(run, result)
-    assert [fault.partition(":")[0] for fault in result.faults] == [str(run.predictions("abc"))]
+    assert [fault.partition(":")[0] for fault in faults_in(run)] == [str(run.predictions("abc"))]
     write_bytes(run.scores("abc"), b"{}")
-    result = Audit()
-    audit(run, result)
-    assert result.faults == []
+    assert faults_in(run) == []
 
 
 @pytest.mark.parametrize("lost", ["weights", "state"])
@@ -231,18 +230,14 @@ def test_checkpoints_that_a_run_in_progress_removes_meanwhile_are_no_fault(run, 
         files_module.verify(path, expected)
 
     monkeypatch.setattr(audit_module, "verify", verify)
-    result = Audit()
-    audit(run, result)
-    assert result.faults == []
+    assert faults_in(run) == []
 
 
 @pytest.mark.parametrize("part", ["weights", "state"])
 def test_a_checkpoint_that_has_lost_its_weights_is_a_fault(run, part):
     """Without its state it is one that averaging needs."""
     (run.checkpoints / f"000000008.{part}.safetensors").unlink()
-    result = Audit()
-    audit(run, result)
-    assert len(result.faults) == (part == "weights")
+    assert len(faults_in(run)) == (part == "weights")
 
 
 @pytest.mark.parametrize("name", [
@@ -255,18 +250,13 @@ def test_a_flipped_bit_in_any_file_is_a_fault_that_names_the_file(run, name, at)
     content = bytearray(path.read_bytes())
     content[at] ^= 4
     path.write_bytes(content)
-    result = Audit()
-    audit(run, result)
-    assert result.faults
-    assert str(path) in result.faults[0]
+    assert str(path) in faults_in(run)[0]
 
 
 def test_damaged_weights_of_a_finished_run_have_a_remedy(run):
     path = finish(run).checkpoints / "000000008.weights.safetensors"
     path.write_bytes(b"damaged")
-    result = Audit()
-    audit(run, result)
-    assert result.faults == [
+    assert faults_in(run) == [
         f"{path}: is damaged or missing (its SHA-256 is not the one written); remove {run.path} to "
         "train the run again"
     ]
@@ -276,24 +266,15 @@ def test_damaged_weights_of_a_finished_run_have_a_remedy(run):
 def test_a_missing_record_of_a_finished_run_is_a_fault(run, name):
     path = finish(run).path / name
     path.unlink()
-    result = Audit()
-    audit(run, result)
-    assert result.faults == [f"{path}: is missing"]
+    assert faults_in(run) == [f"{path}: is missing"]
 
 
-def test_weights_without_a_manifest_are_a_fault(run):
-    (finish(run).checkpoints / "000000008.json").unlink()
-    result = Audit()
-    audit(run, result)
-    assert result.faults == [
-        f"{run.checkpoints}: the weights of step 8 are missing; remove {run.path} to train the run again"
-    ]
-
-
-def test_missing_weights_are_a_fault(run):
-    change(Result, finish(run).result, kept_steps=(4, 8))
-    result = Audit()
-    audit(run, result)
-    assert result.faults == [
-        f"{run.checkpoints}: the weights of step 4 are missing; remove {run.path} to train the run again"
+@pytest.mark.parametrize("step", [4, 8])
+def test_missing_weights_are_a_fault(run, step):
+    """Of a step that was never saved, or whose manifest is lost."""
+    change(Result, finish(run).result, kept_steps=(4, 8) if step == 4 else (8,))
+    if step == 8:
+        (run.checkpoints / "000000008.json").unlink()
+    assert faults_in(run) == [
+        f"{run.checkpoints}: the weights of step {step} are missing; remove {run.path} to train the run again"
     ]

@@ -76,17 +76,6 @@ def test_what_is_no_pointer_is_put_aside_for_one(tmp_path, make):
     assert known_lengths(DATA, tmp_path) == LENGTHS
 
 
-def test_remembering_again_writes_nothing(tmp_path):
-    remember(DATA, tmp_path, "0123456789ab")
-    (pointer,) = tmp_path.iterdir()
-    before = pointer.stat()
-    remember(DATA, tmp_path, "0123456789ab")
-    assert (pointer.stat().st_ino, pointer.stat().st_mtime_ns) == (
-        before.st_ino,
-        before.st_mtime_ns,
-    )
-
-
 def test_a_corpus_is_remembered_for_the_files_and_the_format_that_it_was_made_from(tmp_path):
     id, signature = prepared(tmp_path), [["train.en", 10, 20]]
     remember(DATA, tmp_path, id, signature)

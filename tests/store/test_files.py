@@ -50,13 +50,6 @@ class Failing:
         return lambda *given, **named: self(owner, *given, **named)
 
 
-def test_a_written_file_is_read_back(tmp_path):
-    write_bytes(tmp_path / "a" / "b" / "c", b"\0\xff")
-    assert (tmp_path / "a" / "b" / "c").read_bytes() == b"\0\xff"
-    write_json(tmp_path / "c.json", {"x": [1, None, 0.1], "y": "½"})
-    assert read_json(tmp_path / "c.json") == {"x": [1, None, 0.1], "y": "½"}
-
-
 def test_a_file_is_replaced_and_no_temporary_file_remains(tmp_path):
     for content in (b"old", b"new", b""):
         write_bytes(tmp_path / "file", content)
@@ -169,10 +162,6 @@ def test_only_temporaries_are_removed(tmp_path):
         (tmp_path / name).write_text("")
     remove_temporaries(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[:3])
-
-
-def test_json_without_its_file_is_none(tmp_path):
-    assert read_json(tmp_path / "nothing.json") is None
 
 
 @pytest.mark.parametrize(
@@ -295,11 +284,6 @@ def test_a_symbolic_link_is_replaced_and_not_followed(tmp_path):
     assert not (tmp_path / "file").is_symlink()
 
 
-def test_json_that_cannot_be_read_is_refused_in_one_line(tmp_path):
-    with pytest.raises(StoreError, match=r"is damaged \(a folder in place of a file\)"):
-        read_json(tmp_path)
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_numbers_that_json_does_not_have_are_not_written(tmp_path, value):
     with pytest.raises(ValueError, match="JSON"):
@@ -336,11 +320,6 @@ def test_files_and_folders_are_flushed_and_closed(tmp_path, monkeypatch):
         assert inode == path.stat().st_ino
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(file)
-
-
-def test_a_folder_that_is_not_there_cannot_be_made_durable(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        sync_folder(tmp_path / "nowhere")
 
 
 def test_an_error_names_the_file_that_was_asked_for_and_not_its_temporary_name(

@@ -81,18 +81,6 @@ class Clock:
         self.after()
 
 
-def test_contenders_win_each_round_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "WRITERS", 1)
-    clock = Clock(monkeypatch)
-    for attempt, won in ((_create, 0), (module._link, 1)):
-        folder = tmp_path / f"{won}"
-        folder.mkdir()
-        assert _compete(attempt, folder, won) == list(range(ROUNDS))
-        assert _compete(attempt, folder, won) == []
-        assert (folder / "7").read_text() == ("1" if won else "")
-    assert clock.now == 0.0  # nothing to wait for
-
-
 def test_contenders_begin_together_or_after_a_minute(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "WRITERS", 2)
     clock = Clock(monkeypatch)

@@ -62,15 +62,6 @@ def test_a_missing_root_has_no_runs(results):
     assert not results.root.exists()
 
 
-def test_every_record_of_an_empty_run_is_none(results):
-    run = results.run(ID)
-    readers = (
-        run.read_run, run.read_execution, run.read_provenance, run.read_progress,
-        run.read_failure,
-    )  # fmt: skip
-    assert [read() for read in (*readers, run.read_result)] == [None] * 6
-
-
 def test_every_record_of_a_run_is_read_from_its_file(results):
     run = results.run(ID)
     written = {
@@ -90,18 +81,6 @@ def test_the_result_of_another_run_is_damage(results):
     result.write(results.run("f" * 12).result)
     with pytest.raises(Damaged, match=f"is the result of run {ID}"):
         results.run("f" * 12).read_result()
-
-
-def test_the_folders_in_which_writers_leave_temporary_files(results):
-    run = results.run(ID)
-    written = {
-        run.path,
-        run.checkpoints,
-        run.predictions("ba9876543210").parent,
-        run.scores("ba9876543210").parent,
-    }
-    assert len(run.folders) == len(written) == 4
-    assert set(run.folders) == written
 
 
 def test_whatever_is_no_file_or_folder_of_its_name_is_put_aside(results):

@@ -12,10 +12,9 @@ import pytest
 from ablate.store import RunFolder, none_if_unreadable, state_of
 from ablate.store.files import read_json, write_json
 from ablate.store.processes import CLOCK_SECONDS, HEARTBEAT_SECONDS, process_mark
-from ablate.store.records import ProcessMark, Progress
+from ablate.store.records import ProcessMark
 from ablate.store.status import (
     fault_in_result,
-    is_alive,
     last_lines,
     record_failure,
     state_in_any_decoding,
@@ -118,12 +117,6 @@ def test_a_run_is_interrupted_once_its_process_has_died(folder, other):
     assert state_of(folder, BEAM) == "interrupted"
 
 
-def test_a_recycled_process_id_is_another_process(folder, other):
-    mark = mark_of(other)
-    write(folder, a_progress(mark.model_copy(update={"born": mark.born - 3600})))
-    assert state_of(folder, BEAM) == "interrupted"
-
-
 @pytest.mark.parametrize(
     ("seconds_ago", "state"),
     [(0, "running"), (HEARTBEAT_SECONDS - 10, "running"), (HEARTBEAT_SECONDS + 10, "interrupted")],
@@ -191,12 +184,6 @@ def test_a_damaged_report_counts_as_absent(folder):
     folder.progress.write_text('{"step": 1')
     assert none_if_unreadable(folder.read_progress) is None
     assert state_of(folder, BEAM) == "pending"
-
-
-def test_the_mark_of_this_process_is_alive_and_survives_json():
-    mark = ProcessMark.model_validate_json(process_mark().model_dump_json())
-    assert is_alive(Progress(**mark.model_dump(), phase="training"))
-    assert mark.born == pytest.approx(psutil.Process().create_time())
 
 
 @pytest.mark.parametrize(("off", "state"), [(0, "running"), (0.5, "running"), (1.5, "interrupted")])
