@@ -132,15 +132,6 @@ def test_a_written_inactive_setting_is_an_error_with_the_part_that_is_missing(
     assert fault.remedy.endswith("remove it")
 
 
-def test_the_sentence_of_a_setting_without_effect():
-    with pytest.raises(InactiveSettings) as caught:
-        resolve_row({"query_rank": 16}, written=["query_rank"])
-    assert str(caught.value) == (
-        "query_rank: 16 has no effect: it belongs to latent attention (kv_rank), which is not "
-        "chosen; remove it"
-    )
-
-
 @pytest.mark.parametrize("name", ["n_kv_heads", "n_cross_heads", "encoder_layers"])
 def test_an_inactive_field_may_be_written_as_unset(name):
     assert getattr(resolve_row({**OTHER, name: None}, written=[name]), name) is None
@@ -164,6 +155,8 @@ def test_an_inherited_inactive_setting_does_not_change_the_run_id(name, value, b
         ("attention_scale", 1, {"attention": "linear"}),  # of cross-attention
         ("attention_scale", 1, {"architecture": "decoder-only"}),
         ("attention_dropout", 0.1, {"mixer": "lstm"}),  # the same
+        ("attention_dropout", 0.1, {"attention": "linear"}),
+        ("attention_dropout", 0.1, {"attention": "linear", "mixer": "lstm"}),
         ("n_heads", 4, {"mixer": "lstm"}),
         ("n_kv_heads", 4, {"mixer": "lstm"}),
         ("n_cross_heads", 4, {"mixer": "lstm"}),
@@ -230,16 +223,6 @@ def test_a_schedule_that_can_have_an_effect_is_another_run(beside):
 )
 def test_no_field_is_inactive_because_of_a_custom_class(field, own):
     assert getattr(resolve_row({own: "module:Class", field: 4}, written=[field]), field) == 4
-
-
-def test_attention_dropout_is_active_in_cross_attention_whatever_the_self_attention():
-    for beside in ({"attention": "linear"}, {"attention": "linear", "mixer": "lstm"}):
-        assert (
-            resolve_row(
-                {**beside, "attention_dropout": 0.1}, written=["attention_dropout"]
-            ).attention_dropout
-            == 0.1
-        )
 
 
 def test_sharing_keys_in_cross_attention_alone_changes_the_run_id():
