@@ -233,18 +233,6 @@ def test_two_launchers_of_one_root_agree_and_none_starts_a_look_before_the_last_
     assert nested[1:] == [(1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4, 5, 6)]
 
 
-def test_a_part_that_leaves_runs_to_others_ends_without_going_on(fake):
-    results = fake(LOOKS)
-    parts = []
-
-    def execute(stage):
-        parts.append(stage.runs.seeds.rows)
-
-    first = next_stage(results.study, results.results)
-    execute_stages(first, results.results, execute, lambda line: None)
-    assert parts == [(1, 2, 3)]
-
-
 def test_the_plan_shows_what_each_look_finds_and_the_look_that_sees_a_difference(given):
     results, words = given
     (power,) = power_of(results.planned, results.results, spread=1.0)
@@ -269,15 +257,6 @@ def test_a_budget_takes_whole_looks(given):
     assert each > 0
     at_five = sum(plan.seconds_by_run.get(run.id, 0.0) for run in plan.planned if run.seed <= 5)
     assert fit(plan, at_five).runs.seeds.rows == (1, 2, 3, 4)
-
-
-@pytest.mark.parametrize("command", ["run", "plan", "table", "status"])
-def test_seeds_are_not_chosen_by_hand_in_a_study_with_looks(given, command):
-    _, words = given
-    done = inside(command, *words, "--seeds", "1-3")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert done.err.startswith("--seeds: the study is judged at looks (")
-    assert done.err.endswith("study.yaml:4:16); looks determine the seeds, so remove --seeds\n")
 
 
 def test_every_size_must_be_settled(fake):

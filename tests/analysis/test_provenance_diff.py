@@ -22,6 +22,12 @@ def made(results, label, **fields):
     change(Provenance, results.folder(label, 1).provenance, **fields)
 
 
+def made_alike(results, **fields):
+    """Change the provenance of every row's run."""
+    for row in results.study.rows:
+        made(results, row.label, **fields)
+
+
 def test_runs_made_alike_bring_no_remark(fake):
     table = fake().all_done().table()
     assert table.experiment.notes.remarks == ()
@@ -32,8 +38,7 @@ def test_runs_made_alike_bring_no_remark(fake):
 def test_differing_devices_versions_and_revisions_are_listed_with_their_rows(fake):
     results = fake(**ONE_SEED).all_done()
     ours = CodeVersion(version="0.2.0", revision="a" * 40, dirty=False)
-    for row in results.study.rows:
-        made(results, row.label, packages={"torch": "2.13.0", "numpy": "2.0"}, ablate=ours)
+    made_alike(results, packages={"torch": "2.13.0", "numpy": "2.0"}, ablate=ours)
     assert results.table().experiment.notes.remarks == ()
     dirty = ours.model_copy(update={"dirty": True})
     made(results, "A h=1", device="NVIDIA H100", packages={"torch": "2.12.0"}, ablate=dirty)
@@ -63,8 +68,7 @@ def test_two_states_of_uncommitted_changes_are_two_versions_of_the_code(fake):
 
 def test_a_run_that_was_resumed_with_another_version_has_both_versions(fake):
     results = fake(**ONE_SEED).all_done()
-    for row in results.study.rows:
-        made(results, row.label, packages={"torch": "2.13.0"})
+    made_alike(results, packages={"torch": "2.13.0"})
     later = a_provenance(packages={"torch": "2.14.0"})
     made(results, "A h=1", later=(later,))
     (remark,) = results.table().experiment.notes.remarks
@@ -90,8 +94,7 @@ def test_versions_of_the_packages_of_own_classes_are_compared(fake):
 def test_a_run_of_an_unknown_revision_differs_from_those_of_a_known_one(fake):
     results = fake(**ONE_SEED).all_done()
     known = CodeVersion(version="0.2.0", revision="a" * 40, dirty=False)
-    for row in results.study.rows:
-        made(results, row.label, ablate=known)
+    made_alike(results, ablate=known)
     made(results, "A h=1", ablate=CodeVersion(version="0.2.0", revision=None, dirty=None))
     (remark,) = results.table().experiment.notes.remarks
     revisions = "2 revisions of ablate: aaaaaaaaaaaa, not recorded (version 0.2.0)"
@@ -100,8 +103,7 @@ def test_a_run_of_an_unknown_revision_differs_from_those_of_a_known_one(fake):
 
 def test_installed_versions_are_compared(fake):
     results = fake(**ONE_SEED).all_done()
-    for row in results.study.rows:
-        made(results, row.label, ablate=CodeVersion(version="0.2.0", revision=None, dirty=None))
+    made_alike(results, ablate=CodeVersion(version="0.2.0", revision=None, dirty=None))
     assert results.table().experiment.notes.remarks == ()
     made(results, "A h=1", ablate=CodeVersion(version="0.3.0", revision=None, dirty=None))
     (remark,) = results.table().experiment.notes.remarks

@@ -4,17 +4,12 @@ import math
 import os
 import subprocess
 import sys
-from collections import Counter
 
 import pandas as pd
 import pytest
 
 import ablate
-from ablate.analysis.missing import missing_runs
-from ablate.analysis.results import read_runs
 from ablate.errors import StoreError, UsageError
-from ablate.store.records import Provenance, Record, Result, ScoreCache
-from ablate.study.seeds import Seeds
 from ablate.table.render import comma_separated
 from tests.records import CORPUS
 from tests.report.fakes import SIGNATURE, SMALL, Fake, study_from
@@ -234,22 +229,3 @@ def test_importing_the_package_loads_no_library():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout == "set()\n"
-
-
-@pytest.mark.parametrize(
-    ("read", "records"),
-    [
-        (missing_runs, {Result: 1}),
-        (read_runs, {Result: 1, Provenance: 1, ScoreCache: 1}),
-    ],
-)
-def test_each_record_of_a_finished_run_is_read_once(results, monkeypatch, read, records):
-    counts, read_record = Counter(), Record.read.__func__
-
-    def read_and_count(cls, path):
-        counts[cls] += path.parent.name == results.folder("base", 1).id or cls is ScoreCache
-        return read_record(cls, path)
-
-    monkeypatch.setattr(Record, "read", classmethod(read_and_count))
-    read(results.planned.with_rows(["base"]).with_seeds(Seeds((1,))), results.results)
-    assert counts == records

@@ -140,16 +140,6 @@ def test_steps_are_those_made_if_training_ended_early(fake):
     assert (rows["base"].recipe.steps, rows["A h=1"].recipe.steps) == (70, 100)
 
 
-def test_a_damaged_result_is_noted_at_its_rows(fake):
-    results = fake(**ONE_SEED).all_done()
-    results.folder("base", 1).result.write_text('{"outcome": "do')
-    rows = {row.label: row for row in results.table().rows}
-    damaged = [rows.pop("base"), rows.pop("decoding beam=1")]  # one run, decoded twice
-    assert [row.state for row in damaged] == ["interrupted"] * 2
-    assert all("result.json: is damaged" in row.note for row in damaged)
-    assert {row.state for row in rows.values()} == {"done"}
-
-
 def test_damaged_progress_reports_do_not_matter_to_finished_runs(fake):
     results = fake(**ONE_SEED).all_done()
     for row in results.study.rows:

@@ -23,8 +23,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("base", "row", "sign"), [(GOOD, BAD, -1), (BAD, GOOD, 1)])
-def test_the_interval_of_the_test_set_has_the_sign_of_row_minus_base(tmp_path, base, row, sign):
-    results = Fake(tmp_path / "results", study_from(tmp_path, SMALL, seeds="1,2"))
+def test_the_interval_of_the_test_set_has_the_sign_of_row_minus_base(fake, base, row, sign):
+    results = fake(SMALL, seeds="1,2")
     results.corpus(["a"] * len(REFERENCES), REFERENCES)
     for label, lines in (("base", base), ("A h=1", row)):
         for seed in (1, 2):
@@ -39,8 +39,8 @@ def test_the_interval_of_the_test_set_has_the_sign_of_row_minus_base(tmp_path, b
     assert min(sign * test.low, sign * test.high) > 0
 
 
-def test_diverged_seeds_are_counted_beside_those_with_a_score(tmp_path):
-    results = Fake(tmp_path / "results", study_from(tmp_path, SMALL, seeds="1,2,3"))
+def test_diverged_seeds_are_counted_beside_those_with_a_score(fake):
+    results = fake(SMALL, seeds="1,2,3")
     for seed in (1, 2, 3):
         results.done("base", seed, 5.0, 25.0 + seed / 10)
     for seed in (1, 2):
