@@ -25,12 +25,6 @@ def test_a_task_whose_predictions_are_no_texts_to_read_has_no_samples(whole, mon
     assert samples(whole.outcome(), whole.results, whole.prepared_corpus(), 2) == []
 
 
-def test_a_page_without_samples_has_no_section_for_them(whole):
-    text = study_page(whole.outcome(), whole.results, [], [])
-    assert 'id="samples"' not in text
-    assert 'id="curves"' not in text
-
-
 def test_a_task_may_give_other_texts_than_a_translation(whole):
     sample = Example(7, (("prompt", "a & b"),), (("base", "a & b"), ("A h=1", "")))
     text = study_page(whole.outcome(), whole.results, [], [sample])

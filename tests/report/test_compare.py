@@ -7,26 +7,30 @@ from dataclasses import replace
 
 import pytest
 
-from ablate.analysis.curves import curve_of, curves_of, evaluations
-from ablate.errors import UsageError
+from ablate.analysis.curves import curve_of, curves_of
 from ablate.report.compare import (
     ItemDifference,
     compare_rows,
     largest_differences,
 )
 from ablate.report.compare_text import print_comparison
-from ablate.store.metrics_log import read_metrics
-from ablate.study.select import find_row
 from ablate.table.curves import Curve
 from ablate.tasks import Sample
 from tests.cli.inside import inside
-from tests.report.fakes import SMALL, Fake, study_from
+from tests.report.fakes import SMALL
 
 
 def compared_rows(results, first, second):
     """The second row of a study compared with the first."""
     rows = map(results.row, (first, second))
     return compare_rows(results.outcome(), *rows, results.results)
+
+
+def printed(found):
+    """The text of a comparison."""
+    with redirect_stdout(io.StringIO()) as out:
+        print_comparison(found)
+    return out.getvalue()
 
 
 @pytest.fixture
@@ -67,10 +71,8 @@ def test_a_row_and_its_base_have_the_verdict_of_the_table_beside_that_of_the_pai
     alone, ours = pair.verdicts["bleu"], of_table["A h=1"].verdicts["bleu"]
     assert pair.table_verdicts["bleu"] == ours
     assert ours.interval[0] < alone.interval[0]
-    with redirect_stdout(io.StringIO()) as out:
-        print_comparison(pair)
     line = f"in the table, corrected for 4 rows: {ours.word}, {ours.metric.interval_text(*ours.interval)}"
-    assert line in out.getvalue()
+    assert line in printed(pair)
     assert pair.as_json()["scores"]["bleu"]["in_table"]["low"] == ours.interval[0]
     other = compared_rows(results, "A h=2", "A h=1")
     assert other.table_verdicts == {}
@@ -85,45 +87,19 @@ def test_the_seeds_that_find_a_difference_are_given_for_the_pair_and_for_the_tab
     pair = compared_rows(results, "base", "A h=1")
     alone, ours = pair.verdicts["bleu"], pair.table_verdicts["bleu"]
     assert alone.more_seeds != ours.more_seeds
-    with redirect_stdout(io.StringIO()) as out:
-        print_comparison(pair)
-    text = " ".join(out.getvalue().split())
+    text = " ".join(printed(pair).split())
     assert f"finding the observed difference takes {alone.more_seeds_text})" in text
     assert f"the observed difference takes {ours.more_seeds_text} " in text
 
 
 def test_a_single_evaluation_is_no_curve(compared):
-    with redirect_stdout(io.StringIO()) as out:
-        print_comparison(compared)
-    (_, *lines) = out.getvalue().partition("from the first to the last evaluation")[2].splitlines()
+    (_, *lines) = (
+        printed(compared).partition("from the first to the last evaluation")[2].splitlines()
+    )
     assert [line.split("  ")[0] for line in lines[: lines.index("")]] == ["A h=2"]
     points = dict.fromkeys((1, 2), ((100, 4.0),))
     once = replace(compared, curves=tuple(replace(c, by_seed=points) for c in compared.curves))
-    with redirect_stdout(io.StringIO()) as out:
-        print_comparison(once)
-    assert "evaluation" not in out.getvalue()
-
-
-def test_the_mean_of_curves_is_taken_over_the_log_perplexity(compared):
-    first, second = compared.curves
-    assert first.by_seed == {1: ((50, 8.0),), 2: ((50, 16.0),)}
-    assert first.mean == ((50, pytest.approx((8 * 16) ** 0.5)),)
-    assert [step for step, _ in second.mean] == [50, 100]
-
-
-def test_whole_lines_of_a_damaged_or_growing_log_are_read(fake):
-    results = fake(seeds="1")
-    folder = results.folder("base", 1)
-    assert evaluations(read_metrics(folder.metrics)) == ()
-    results.logged("base", 1, {"step": 1, "dev_perplexity": 4.0})
-    with folder.metrics.open("a") as file:
-        file.write(
-            '{"step": 2, "tokens": 9, "dev_perplexity": "x"}\n[1]\n{"step": 3, "tokens": 9, '
-            '"dev_perp'
-        )
-    assert evaluations(read_metrics(folder.metrics)) == ((1, 4.0),)
-    folder.metrics.write_bytes(b"\xff\xfe")
-    assert evaluations(read_metrics(folder.metrics)) == ()
+    assert "evaluation" not in printed(once)
 
 
 def test_a_log_that_is_not_the_one_of_the_finished_run_has_no_curve_and_the_table_says_so(fake):
@@ -182,10 +158,7 @@ def test_sentences_are_ordered_from_the_largest_loss_to_the_largest_gain(more_is
 
 
 def test_text_and_json_have_settings_scores_and_differences(compared):
-    out = io.StringIO()
-    with redirect_stdout(out):
-        print_comparison(compared)
-    text = out.getvalue()
+    text = printed(compared)
     for part in (
         "\nh        ",
         "20.5 ±0.7",
@@ -205,12 +178,14 @@ def test_text_and_json_have_settings_scores_and_differences(compared):
     }
 
 
-def test_a_label_keeps_a_sign_at_its_beginning(tmp_path):
+def test_a_label_keeps_a_sign_at_its_beginning(fake):
     text = SMALL.replace("rows:\n", "rows:\n  N: {set: {norm: rmsnorm}, label: +RMSNorm}\n")
-    fake = Fake(tmp_path / "results", study_from(tmp_path, text))
-    with redirect_stdout(io.StringIO()) as out:
-        print_comparison(compared_rows(fake, "base", "+RMSNorm"))
-    heads = [line for line in out.getvalue().splitlines() if line.startswith(("setting", "metric"))]
+    results = fake(text)
+    heads = [
+        line
+        for line in printed(compared_rows(results, "base", "+RMSNorm")).splitlines()
+        if line.startswith(("setting", "metric"))
+    ]
     assert [line.split() for line in heads] == [
         ["setting", "base", "+RMSNorm"],
         ["metric", "base", "+RMSNorm", "difference"],
@@ -221,10 +196,7 @@ def test_a_prediction_that_repeats_itself_is_cut_far_beyond_its_reference(compar
     given = (("source", "Ein Mann."), ("reference", "A man."))
     item = ItemDifference(1, given, ("A man.", "a man " * 500), (90.0, 1.0))
     found = replace(compared, seed=1, items=(item,))
-    out = io.StringIO()
-    with redirect_stdout(out):
-        print_comparison(found)
-    (line,) = [line for line in out.getvalue().splitlines() if "a man a man" in line]
+    (line,) = [line for line in printed(found).splitlines() if "a man a man" in line]
     assert "2,880 more characters" in line
     assert len(line) < 200
     assert found.as_json()["sentences"][0]["translations"][1] == "a man " * 500
@@ -241,10 +213,7 @@ def test_a_score_of_a_block_stands_without_what_it_is_made_of(fake):
     lines = ("nats=30.5 tokens=10 bytes=12 ctx=64 stride=64", "nats=31.5 tokens=10 bytes=12 ctx=64")
     item = ItemDifference(1, (("text", "One line,\nand another."),), lines, (4.3086, 4.5))
     found = compared_rows(made, "base", "A h=2")
-    out = io.StringIO()
-    with redirect_stdout(out):
-        print_comparison(replace(found, seed=1, items=(item,)))
-    said = out.getvalue()
+    said = printed(replace(found, seed=1, items=(item,)))
     assert "One line, and another." in said
     assert "base   4.3086 bits/byte\n" in said
     assert "nats=" not in said
@@ -257,51 +226,26 @@ def test_missing_and_diverged_seeds_are_listed(fake):
     results.done("A h=2", 1, 5.0, 25.0)
     results.diverged("A h=2", 2, 50, "the loss is not a finite number")
     found = compared_rows(results, "A h=1", "A h=2")
-    out = io.StringIO()
-    with redirect_stdout(out):
-        print_comparison(found)
-    assert "A h=1: 1 of 2 seeds done; pending\n" in out.getvalue()
+    shown = printed(found)
+    assert "A h=1: 1 of 2 seeds done; pending\n" in shown
     assert (
-        "A h=2: 1 of 2 seeds done; diverged at step 50: the loss is not a finite number\n"
-        in out.getvalue()
+        "A h=2: 1 of 2 seeds done; diverged at step 50: the loss is not a finite number\n" in shown
     )
     assert found.as_json()["states"] == [{1: "done", 2: "pending"}, {1: "done", 2: "diverged"}]
 
 
-def test_the_scores_of_a_base_with_further_seeds_say_how_many_are_missing(tmp_path):
+def test_the_scores_of_a_base_with_further_seeds_say_how_many_are_missing(fake):
     text = SMALL.replace("seeds: [1, 2, 3]", "seeds: {rows: 2, base: 5}")
-    fake = Fake(tmp_path / "results", study_from(tmp_path, text))
+    results = fake(text)
     for label, seed in (("base", 1), ("base", 2), ("base", 4), ("A h=1", 1), ("A h=1", 2)):
-        fake.done(label, seed, ppl=5.0 + seed / 10, bleu=25.0 + seed / 10)
-    done = inside("compare", fake.study.path, "base", "A h=1", "--results", fake.results.root)
+        results.done(label, seed, ppl=5.0 + seed / 10, bleu=25.0 + seed / 10)
+    done = inside("compare", results.study.path, "base", "A h=1", "--results", results.results.root)
     assert "(3/5)" in done.out
     assert "(2/" not in done.out
 
 
-@pytest.mark.parametrize(
-    ("name", "label"),
-    [("base", "base"), ("A h=1", "A h=1"), ("D", "D dropout=0.3"), ("dec*", "decoding beam=1")],
-)
-def test_a_row_is_found_by_label_group_or_pattern(fake, name, label):
-    assert find_row(fake().planned, name).label == label
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("A", 'ROW: "A" matches 2 rows; choose one: A h=1, A h=2'),
-        ("A h=11", 'ROW: unknown row "A h=11"; did you mean "A h=1"?'),
-        ("x", 'ROW: unknown row "x"; allowed: base, A, D, decoding, A h=1, A h=2, D dropout=0.3, decoding beam=1'),
-    ],
-)  # fmt: skip
-def test_a_name_that_matches_no_row_or_several_is_refused(fake, name, message):
-    with pytest.raises(UsageError) as error:
-        find_row(fake().planned, name)
-    assert error.value.lines == (message,)
-
-
-def test_the_first_row_is_named_in_the_place_of_base_and_no_row_is_compared_with_itself(tmp_path):
-    results = Fake(tmp_path / "results", study_from(tmp_path, SMALL + "margin: 2.0\n"))
+def test_the_first_row_is_named_in_the_place_of_base_and_no_row_is_compared_with_itself(fake):
+    results = fake(SMALL + "margin: 2.0\n")
     for seed, one, other in ((1, 25.0, 25.1), (2, 26.2, 26.1), (3, 24.0, 24.05)):
         results.done("A h=1", seed, 5.0, one)
         results.done("A h=2", seed, 5.1, other)

@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from functools import cache
 
-import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -27,7 +26,7 @@ from ablate.table.render import as_json, comma_separated, markdown, print_rich
 from ablate.table.scores import Scores, mean_and_std
 from ablate.tasks import Translation
 from tests.records import CORPUS, a_manifest, change
-from tests.report.fakes import SIGNATURE, SMALL, STUDIES, Fake, study_from
+from tests.report.fakes import SIGNATURE, SMALL, STUDIES, Fake
 
 
 def starred(text):
@@ -548,34 +547,6 @@ def test_pipes_in_a_markdown_cell_are_escaped(fake):
     assert rows[-1][0] == "one | two || three"
 
 
-def test_csv_has_numbers_in_full(fake):
-    results = fake()
-    for row in results.study.rows[:-1]:
-        for seed, value in zip((1, 2, 3), (25.000000000000004, 1 / 3, 2**0.5), strict=True):
-            results.done(row.label, seed, value, value)
-    table = results.table()
-    text = comma_separated(table)
-    rows = list(csv.DictReader(io.StringIO(text)))
-    frame = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
-    assert rows == frame.to_dict("records")
-    for cells, row in zip(rows, table.rows, strict=True):
-        assert (cells["row"], cells["state"], cells["params"]) == (
-            row.label,
-            row.state,
-            str(row.recipe.params),
-        )
-        deltas = row.deltas or dict.fromkeys(row.scores, Scores())
-        for metric, scores in (
-            ("ppl", row.scores["ppl"]),
-            ("bleu", row.scores["bleu"]),
-            ("delta_bleu", deltas["bleu"]),
-        ):
-            assert int(cells[f"{metric}_n"]) == scores.n
-            for part in ("mean", "std"):
-                cell = cells[f"{metric}_{part}"]
-                assert (float(cell) if cell else None) == getattr(scores, part)
-
-
 def test_csv_has_all_changes_of_a_row(fake):
     rows = list(csv.DictReader(io.StringIO(comma_separated(fake(seeds="1").table()))))
     assert [row["changed"] for row in rows] == ["", "n_heads=1 d_k=64 d_v=64", "n_heads=2 d_k=32 d_v=32",
@@ -640,13 +611,13 @@ def test_the_legend_explains_a_difference_beside_cannot_tell_where_one_is_shown(
         )
 
 
-def test_a_study_without_a_row_of_the_paper_s_table_has_its_own_columns(tmp_path):
+def test_a_study_without_a_row_of_the_paper_s_table_has_its_own_columns(fake):
     text = (
         (STUDIES / "table3-multi30k.yaml")
         .read_text()
         .replace("C: {each: {N: [1, 2, 4]", "C: {each: {N: [1, 2]")
     )
-    table = Fake(tmp_path, study_from(tmp_path, text)).all_done().table()
+    table = fake(text).all_done().table()
     for width in (140, None):
         columns = terminal_layout(table, starred, against_paper=False, width=width).columns
         assert [column.name for column in columns][:2] == ["row", "PPL"]
@@ -748,8 +719,8 @@ def test_scripts_and_people_read_the_same_columns(fake):
     assert all(column.value or column.text for column in declared)
 
 
-def test_a_verdict_for_scripts_names_metrics_that_do_not_agree(tmp_path):
-    results = Fake(tmp_path / "results", study_from(tmp_path, SMALL + "judge: [ppl, bleu]\n"))
+def test_a_verdict_for_scripts_names_metrics_that_do_not_agree(fake):
+    results = fake(SMALL + "judge: [ppl, bleu]\n")
     for seed, noise in ((1, -0.2), (2, 0.0), (3, 0.2)):
         results.done("base", seed, 5.0 + noise / 20, 25.0 + noise)
         results.done("A h=1", seed, 9.0 + noise / 10, 25.0 - noise)
@@ -761,8 +732,8 @@ def test_a_verdict_for_scripts_names_metrics_that_do_not_agree(tmp_path):
     }  # fmt: skip
 
 
-def test_two_metrics_have_one_verdict_together_and_a_p_value_each(tmp_path):
-    results = Fake(tmp_path / "results", study_from(tmp_path, SMALL + "judge: [ppl, bleu]\n"))
+def test_two_metrics_have_one_verdict_together_and_a_p_value_each(fake):
+    results = fake(SMALL + "judge: [ppl, bleu]\n")
     results.all_done()
     table = results.table()
     text = markdown(table, against_paper=False)
@@ -777,7 +748,7 @@ def test_two_metrics_have_one_verdict_together_and_a_p_value_each(tmp_path):
     assert "- Of 4 rows, 4 are worse than base by PPL and BLEU: " in text
     content = json.loads(as_json(table))
     assert (content["judge"], content["log_scale"]) == (["ppl", "bleu"], ["ppl"])
-    plain = Fake(tmp_path / "results", study_from(tmp_path)).table()
+    plain = fake().table()
     for alone, both in zip(plain.rows[1:], table.rows[1:], strict=True):
         for metric in ("ppl", "bleu"):
             p, doubled = alone.verdicts[metric].p_adjusted, both.verdicts[metric].p_adjusted

@@ -283,10 +283,7 @@ def test_scores_that_are_all_zero_are_no_ground_for_a_verdict(fake):
     """Scores of 0.00 to 0.04 differ with every seed alike, which is a verdict by any test of the
     numbers.
     """
-    results = fake()
-    for row in results.study.rows:
-        for seed in (1, 2, 3):
-            results.done(row.label, seed, 90.0, 0.0 if row.is_base else 0.04 + seed / 10_000)
+    results = fake().each(lambda row, seed: (90.0, 0.0 if row.is_base else 0.04 + seed / 10_000))
     said_before = words._verdict_sentences(
         BLEU,
         [
@@ -317,11 +314,9 @@ def test_scores_that_are_all_zero_are_no_ground_for_a_verdict(fake):
 
 
 def test_a_row_that_is_better_than_a_base_without_learning_is_named(fake):
-    results = fake()
-    for row in results.study.rows:
-        for seed in (1, 2, 3):
-            is_better = row.label == "A h=1"
-            results.done(row.label, seed, 90.0, 30.0 + seed / 10 if is_better else 0.0)
+    results = fake().each(
+        lambda row, seed: (90.0, 30.0 + seed / 10 if row.label == "A h=1" else 0.0)
+    )
     text = " ".join(conclusion(results.table()))
     assert "nothing learned by base: all 3 scores" in text
     assert "Better than base: A h=1 (+30.2 BLEU" in text
@@ -339,9 +334,7 @@ def test_a_study_without_a_score_has_a_conclusion_by_every_metric(fake):
 
 def test_a_shown_metric_that_no_verdict_is_by_is_named_where_nothing_is_learned(fake):
     results = fake(SMALL + "judge: [ppl]\n")
-    for row in results.study.rows:
-        for seed in (1, 2, 3):
-            results.done(row.label, seed, 72.0 + seed, 0.001 * seed)
+    results.each(lambda row, seed: (72.0 + seed, 0.001 * seed))
     text = "\n".join(conclusion(results.table()))
     assert "BLEU shows nothing learned by any row: all 15 scores are as low as 0.0." in text
     for seed in (1, 2, 3):
@@ -369,12 +362,8 @@ def test_a_base_whose_translations_score_no_better_against_their_references_has_
     fake,
 ):
     """Fluent text that ignores its source has a BLEU above 0, by characters most of all."""
-    results = fake()
-    for row in results.study.rows:
-        for seed in (1, 2, 3):
-            results.done(row.label, seed, 72.0, 1.41 + seed / 100)
-            results.with_parts(row.label, seed, exact=0.0, by_chance=1.5, brevity_penalty=0.5)
-    table = results.table()
+    parts = {"exact": 0.0, "by_chance": 1.5, "brevity_penalty": 0.5}
+    table = fake().each(lambda row, seed: (72.0, 1.41 + seed / 100), **parts).table()
     _, only = conclusion(table)
     assert only.startswith(
         "BLEU shows nothing learned by any row: none of the 15 scores is better than chance, 1.5."
@@ -386,11 +375,7 @@ def test_a_base_whose_translations_score_no_better_against_their_references_has_
 @pytest.mark.parametrize("score", [0.0, 0.04])
 def test_nothing_learned_is_never_said_where_translations_equal_references(fake, score):
     """Of references with fewer than four words, BLEU counts no 4-gram."""
-    results = fake()
-    for row in results.study.rows:
-        for seed in (1, 2, 3):
-            results.done(row.label, seed, 1.1, score)
-            results.with_parts(row.label, seed, exact=0.98, by_chance=0.0)
+    results = fake().each(lambda row, seed: (1.1, score), exact=0.98, by_chance=0.0)
     _, only = conclusion(results.table())
     assert only.startswith(
         "BLEU cannot judge these texts: it is 0.0 for base, although 98 % of its"
@@ -457,11 +442,7 @@ def test_a_difference_over_the_seeds_that_did_not_diverge_is_not_called_too_smal
 
 
 def test_exact_translations_have_learned_though_they_suit_other_references_as_well(fake):
-    results = fake()
-    for row in results.study.rows:
-        for seed in (1, 2, 3):
-            results.done(row.label, seed, 1.1, 60.0)
-            results.with_parts(row.label, seed, exact=0.5, by_chance=60.0)
+    results = fake().each(lambda row, seed: (1.1, 60.0), exact=0.5, by_chance=60.0)
     assert "nothing learned" not in " ".join(conclusion(results.table()))
 
 

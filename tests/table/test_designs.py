@@ -48,10 +48,8 @@ def by_name(effects, metric="bleu"):
     return dict(zip(effects.names, effects.by_metric[metric], strict=True))
 
 
-def test_the_effects_of_a_factorial_are_those_that_the_scores_were_made_of(tmp_path):
-    (found,) = design_effects(
-        finish(Fake(tmp_path / "results", study_from(tmp_path, FACTORIAL))).table()
-    )
+def test_the_effects_of_a_factorial_are_those_that_the_scores_were_made_of(fake):
+    (found,) = design_effects(finish(fake(FACTORIAL)).table())
     values = {name: one.value for name, one in by_name(found).items()}
     assert values == pytest.approx(
         {"norm_position": 3.5, "activation": 0.0, "dropout": -1.5, "norm_position × activation": 0.0,
@@ -64,32 +62,25 @@ def test_the_effects_of_a_factorial_are_those_that_the_scores_were_made_of(tmp_p
     assert one.interval[1] - one.interval[0] == pytest.approx(
         2 * t * (4 * 0.5 / 16) ** 0.5, rel=1e-6
     )
-    assert (
-        by_name(found)["norm_position"].word(
-            Fake(tmp_path, study_from(tmp_path, FACTORIAL)).table().main_metric
-        )
-        == "better"
-    )
+    assert by_name(found)["norm_position"].word(fake(FACTORIAL).table().main_metric) == "better"
 
 
-def test_effects_wait_for_every_cell_and_a_diverged_run_is_noted(tmp_path):
-    fake = Fake(tmp_path / "results", study_from(tmp_path, FACTORIAL))
-    last = fake.study.rows[-1].label
-    finish(fake, {row.label for row in fake.study.rows[:-1]})
-    (found,) = design_effects(fake.table())
+def test_effects_wait_for_every_cell_and_a_diverged_run_is_noted(fake):
+    results = fake(FACTORIAL)
+    last = results.study.rows[-1].label
+    finish(results, {row.label for row in results.study.rows[:-1]})
+    (found,) = design_effects(results.table())
     assert found.by_metric == {}
     assert "1 of 8 cells have no score in this table; effects need all of them." in found.notes
-    fake.diverged(last, 1, 7, "the loss exploded")
-    fake.done(last, 2, ppl=5.0, bleu=22.0)
-    (found,) = design_effects(fake.table())
+    results.diverged(last, 1, 7, "the loss exploded")
+    results.done(last, 2, ppl=5.0, bleu=22.0)
+    (found,) = design_effects(results.table())
     assert "1 run diverged and has no score in these effects." in found.notes
     assert found.by_metric["bleu"][0].interval is not None
 
 
-def test_parts_are_compared_with_base_and_with_the_whole(tmp_path):
-    (found,) = design_effects(
-        finish(Fake(tmp_path / "results", study_from(tmp_path, PATHS))).table()
-    )
+def test_parts_are_compared_with_base_and_with_the_whole(fake):
+    (found,) = design_effects(finish(fake(PATHS)).table())
     assert {name: one.value for name, one in by_name(found).items()} == pytest.approx(
         {"norm_position, added to base": 3.0, "dropout, added to base": -2.0, "norm_position, with all other parts": 4.0,
          "dropout, with all other parts": -1.0, "all parts": 2.0}
@@ -97,9 +88,7 @@ def test_parts_are_compared_with_base_and_with_the_whole(tmp_path):
     assert "The single additions sum to +1.0 BLEU; all parts together give +2.0." in found.notes
     assert found.title == "P: add-one-in and leave-one-out"
     backwards = f"{HEAD}  P: [{{leave-one-out: {PARTS}}}, {{add-one-in: {PARTS}}}]\n"
-    (found,) = design_effects(
-        finish(Fake(tmp_path / "results", study_from(tmp_path, backwards))).table()
-    )
+    (found,) = design_effects(finish(fake(backwards)).table())
     assert "The single additions sum to +1.0 BLEU; all parts together give +2.0." in found.notes
 
 
@@ -133,14 +122,15 @@ def test_steps_of_a_cumulative_path_have_the_p_of_a_paired_t_test_and_of_the_ver
     assert second.p == pytest.approx(stats.ttest_1samp([3.5, 2.0], 0).pvalue)
 
 
-def test_a_factorial_without_spread_over_seeds_has_no_intervals_and_says_why(tmp_path):
-    fake = Fake(tmp_path / "results", study_from(tmp_path, FACTORIAL))
-    for row in fake.study.rows:
+def test_a_factorial_without_spread_over_seeds_has_no_intervals_and_says_why(fake):
+    results = fake(FACTORIAL)
+    for row in results.study.rows:
         for seed in (1, 2):
-            fake.done(row.label, seed, ppl=5.0, bleu=score(row))
-    (found,) = design_effects(fake.table())
+            results.done(row.label, seed, ppl=5.0, bleu=score(row))
+    (found,) = design_effects(results.table())
     assert {
-        (one.interval, one.p, one.word(fake.table().main_metric)) for one in by_name(found).values()
+        (one.interval, one.p, one.word(results.table().main_metric))
+        for one in by_name(found).values()
     } == {(None, None, "")}
     assert (
         "No spread over the seeds of any cell: the error is unknown, and with it intervals and p "
@@ -170,9 +160,9 @@ def test_the_interval_of_a_part_left_out_reaches_no_loss_below_0():
     assert contrast.interval == (-4.45, pytest.approx(15.547, abs=1e-3))
 
 
-def test_effects_are_in_markdown_json_and_the_page_and_only_for_designs(tmp_path):
-    fake = finish(Fake(tmp_path / "results", study_from(tmp_path, PATHS)))
-    table = fake.table()
+def test_effects_are_in_markdown_json_and_the_page_and_only_for_designs(fake):
+    results = finish(fake(PATHS))
+    table = results.table()
     text = markdown(table, against_paper=False)
     assert "### P: add-one-in and leave-one-out" in text
     assert (
@@ -180,13 +170,9 @@ def test_effects_are_in_markdown_json_and_the_page_and_only_for_designs(tmp_path
     )  # no interval: the seeds show no spread
     (design,) = json.loads(as_json(table))["designs"]
     assert design["effects"][2]["bleu"] == {"value": 4.0, "low": None, "high": None, "p_holm": None}
-    html = study_page(fake.outcome(), fake.results, [], [])
+    html = study_page(results.outcome(), results.results, [], [])
     assert '<h2 id="design-1">P: add-one-in and leave-one-out</h2>' in html
     assert "effect on BLEU (test)" in html
-    plain = (
-        Fake(tmp_path / "plain", study_from(tmp_path, f"{HEAD}  A: {{each: {{h: [2]}}}}\n"))
-        .all_done()
-        .table()
-    )
+    plain = fake(f"{HEAD}  A: {{each: {{h: [2]}}}}\n").all_done().table()
     assert "designs" not in json.loads(as_json(plain))
     assert "###" not in markdown(plain, against_paper=False)

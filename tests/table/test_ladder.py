@@ -68,11 +68,11 @@ def test_each_size_has_the_rows_that_a_study_of_this_size_has(tmp_path):
         assert {row.base for row in ours} == {f"{size} base"}
 
 
-def test_a_study_without_sizes_has_no_ladder_and_its_labels(tmp_path):
-    fake = Fake(tmp_path / "results", study_from(tmp_path, f"{HEAD}{BASE}{ROWS}"))
-    assert [row.label for row in fake.study.rows] == ["base", "A h=1", "A h=2", "D dropout=0.3"]
-    assert ladders(fake.table()) == []
-    assert "sizes" not in json.loads(as_json(fake.table()))
+def test_a_study_without_sizes_has_no_ladder_and_its_labels(fake):
+    results = fake(f"{HEAD}{BASE}{ROWS}")
+    assert [row.label for row in results.study.rows] == ["base", "A h=1", "A h=2", "D dropout=0.3"]
+    assert ladders(results.table()) == []
+    assert "sizes" not in json.loads(as_json(results.table()))
 
 
 def test_rows_are_compared_with_the_base_of_their_size_everywhere(tmp_path):
@@ -117,18 +117,18 @@ def test_signs_ranks_and_slopes(tmp_path):
     assert ladder.tau("small", "medium") == pytest.approx(expected)
 
 
-def test_the_ladder_has_the_differences_of_the_verdicts_if_base_has_further_seeds(tmp_path):
+def test_the_ladder_has_the_differences_of_the_verdicts_if_base_has_further_seeds(fake):
     text = LADDER.replace("[1, 2, 3]", "{rows: 3, base: 6}")
-    fake, draw = Fake(tmp_path / "results", study_from(tmp_path, text)), Random(0)
-    for row in fake.study.rows:
-        for seed in fake.planned.seeds_of(row):
+    results, draw = fake(text), Random(0)
+    for row in results.study.rows:
+        for seed in results.planned.seeds_of(row):
             # At the last size base is worse with its further seeds, and a row worse without them.
             further = seed > 3 and row.size == "large"
             bleu = 20.0 + draw.gauss(0.0, 0.1) - 3.0 * further
             if not row.is_base:
                 bleu -= 0.5
-            fake.done(row.label, seed, 40.0 - bleu, bleu)
-    table = fake.table()
+            results.done(row.label, seed, 40.0 - bleu, bleu)
+    table = results.table()
     for ladder in ladders(table):
         for row in ladder.rows:
             for size, rung in zip(ladder.sizes, row.rungs, strict=True):
@@ -154,19 +154,19 @@ def test_all_sizes_are_one_family_of_tests(tmp_path):
     assert "Holm-corrected over 9 rows of all sizes" in legend
 
 
-def test_differences_that_are_all_zero_have_no_sign(tmp_path):
-    fake = Fake(tmp_path / "results", study_from(tmp_path, LADDER))
-    for row in fake.study.rows:
-        fake.done(row.label, 1, ppl=5.0, bleu=20.0)
-    ladder, _ = ladders(fake.table())
+def test_differences_that_are_all_zero_have_no_sign(fake):
+    results = fake(LADDER)
+    for row in results.study.rows:
+        results.done(row.label, 1, ppl=5.0, bleu=20.0)
+    ladder, _ = ladders(results.table())
     assert [row.signs for row in ladder.rows] == ["", "", ""]
 
 
-def test_a_missing_size_leaves_sign_rank_and_slope_open(tmp_path):
-    fake = Fake(tmp_path / "results", study_from(tmp_path, LADDER))
-    for row in fake.study.rows[:-1]:
-        fake.done(row.label, 1, ppl=5.0, bleu=20.0)
-    ladder, _ = ladders(fake.table())
+def test_a_missing_size_leaves_sign_rank_and_slope_open(fake):
+    results = fake(LADDER)
+    for row in results.study.rows[:-1]:
+        results.done(row.label, 1, ppl=5.0, bleu=20.0)
+    ladder, _ = ladders(results.table())
     last = ladder.rows[-1]
     assert (last.signs, last.rungs[-1].rank, last.slope) == ("", None, None)
     assert last.rungs[0].rank == 1
