@@ -154,6 +154,11 @@ def test_other_times_are_refused(text):
         ("gpu: {engine: slurm, sbatch: [a]}\n", [":1:30: sbatch: "]),
         ("gpu: {engine: manual, sbatch: {partition: x}}\n", [":1:23: sbatch: has no effect with the engine manual"]),
         ("gpu: {engine: slurm, grace: 1}\n", [":1:29: grace: 1 is not allowed"]),
+        ("gpu: {engine: ray, each: {gpu: 1}}\n", [':1:27: unknown key "gpu"; did you mean "gpus"?']),
+        ("gpu: {engine: ray, each: {memory: lots}}\n", [':1:35: memory: "lots" is not allowed']),
+        ("gpu: {engine: ray, sbatch: {time: 4h}}\n", [":1:20: sbatch: has no effect with the engine ray"]),
+        ("gpu: {engine: slurm, each: {cpus: 1}}\n", [":1:22: each: has no effect with the engine slurm"]),
+        ("gpu: {engine: manual, node_wait: 60}\n", [":1:23: node_wait: has no effect with the engine manual"]),
     ],
 )  # fmt: skip
 def test_every_fault_of_the_file_is_reported_with_its_line(clusters, text, lines):

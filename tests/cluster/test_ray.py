@@ -19,10 +19,10 @@ import pytest
 from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.cluster import ray_cluster
 from ablate.cluster.engine import least_memory
-from ablate.cluster.profiles import find_profile, read_profiles
+from ablate.cluster.profiles import find_profile
 from ablate.cluster.ray_cluster import Ray, TaskResources
 from ablate.cluster.submission import freeze
-from ablate.errors import StudyError, UsageError
+from ablate.errors import UsageError
 from ablate.launch.devices import local_slots, micro_batch
 from ablate.launch.executor import Demand
 from ablate.store import Results, none_if_unreadable
@@ -200,23 +200,6 @@ def test_a_profile_of_ray_has_resources(here):
     assert find_profile("ray") == Ray()
     with pytest.raises(UsageError, match="does not start pilots by Slurm"):
         find_profile("lab", options={"time": "4h"})
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{engine: ray, each: {gpu: 1}}", 'unknown key "gpu"; did you mean "gpus"?'),
-        ("{engine: ray, each: {memory: lots}}", 'memory: "lots" is not allowed'),
-        ("{engine: ray, sbatch: {time: 4h}}", "sbatch: has no effect with the engine ray"),
-        ("{engine: slurm, each: {cpus: 1}}", "each: has no effect with the engine slurm"),
-        ("{engine: manual, node_wait: 60}", "node_wait: has no effect with the engine manual"),
-    ],
-)
-def test_faults_of_a_profile_have_their_line(here, text, message):
-    (here / "clusters.yaml").write_text(f"lab: {text}\n")
-    with pytest.raises(StudyError, match=r"clusters.yaml:1:") as error:
-        read_profiles(here / "clusters.yaml")
-    assert message in str(error.value)
 
 
 def test_the_memory_of_a_pilot_follows_from_the_largest_run(here, monkeypatch):

@@ -1,6 +1,5 @@
 """The slots of a machine, and the micro-batches that fit into them."""
 
-import os
 import sys
 from types import SimpleNamespace
 
@@ -20,7 +19,7 @@ from ablate.launch.devices import (
     worker_environment,
 )
 from ablate.launch.executor import Demand, Slot
-from ablate.store.machine import Resources, set_default_environment
+from ablate.store.machine import Resources
 
 SMALL = resolve_row({"n_layers": 1, "d_model": 16, "n_heads": 2, "d_ff": 32, "batch_tokens": 1000})
 V = 200
@@ -270,25 +269,6 @@ def test_a_worker_sees_the_gpus_of_its_slot_only(monkeypatch, visible, given, ex
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert worker_environment(1, given).get("CUDA_VISIBLE_DEVICES") == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "ours", "theirs"),
-    [
-        ("OMP_WAIT_POLICY", "passive", "active"),
-        ("GOMP_SPINCOUNT", "10000", "0"),
-        ("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "FASTEST_FIRST"),
-    ],
-)
-def test_idle_threads_sleep_and_gpus_are_counted_as_nvidia_smi_does_unless_the_user_says_otherwise(
-    monkeypatch, name, ours, theirs
-):
-    monkeypatch.setattr(os, "environ", {})
-    assert worker_environment(2)[name] == ours
-    set_default_environment()
-    assert os.environ[name] == ours
-    monkeypatch.setenv(name, theirs)
-    assert worker_environment(2)[name] == theirs
 
 
 @pytest.mark.parametrize(("theirs", "expected"), [

@@ -6,25 +6,20 @@ queue, as an executor for a cluster would submit a command and watch its output.
 """
 
 import multiprocessing
-import os
 import queue
 import shutil
 import signal
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from ablate.analysis.outcome import outcome_of
 from ablate.analysis.stages import next_stage
-from ablate.errors import Interrupted
-from ablate.launch.executor import Executor, Lost, Slot
+from ablate.launch.executor import Lost, Slot
 from ablate.launch.launch import launch, outcome_of_launch
-from ablate.store import Results, none_if_unreadable
-from ablate.store.checkpoints import newest
+from ablate.store import Results
 from ablate.store.machine import Resources
-from ablate.study import Selection, read_study, runs_of
+from ablate.study import read_study, runs_of
 from ablate.table.render import as_json
 from ablate.workers.assignment import Assignment, WorkerEvent
 from ablate.workers.worker import execute_if_free
@@ -154,55 +149,6 @@ def test_a_study_in_another_executor_gives_the_table_of_the_local_one(tmp_path):
         assert len(files(other, pattern)) >= 4
 
 
-def test_a_failure_in_another_executor_is_recorded_and_the_other_runs_end(tmp_path):
-    path = tmp_path / "dummy.yaml"
-    path.write_text(STUDY)
-    study, results = read_study(path, Selection(seeds="1")), Results(tmp_path / "results")
-    broken = runs_of(study).of(study.base)[0].id
-    (results.run(broken).path / "checkpoints").parent.mkdir(parents=True)
-    (results.run(broken).path / "checkpoints").symlink_to("/proc")  # a folder that takes no files
-    watcher = Outcomes()
-    outcome = launched(study, results, watcher, executor_for=two_processes)
-    assert outcome == {"failed": 1, "done": 1}
-    assert watcher[broken][0] == "failed"
-    assert results.run(broken).read_failure().reason == watcher[broken][1]
-    assert "Traceback" in results.run(broken).log.read_text()
-
-
-def test_cancelling_another_executor_saves_and_the_next_launch_gives_the_same_weights(tmp_path):
-    path = tmp_path / "dummy.yaml"
-    path.write_text(
-        STUDY.replace("train_steps: 20", "train_steps: 200").replace("every: 10", "every: 100")
-    )
-    study, whole, cut = (
-        read_study(path, Selection(rows=("A",), seeds="1")),
-        Results(tmp_path / "a"),
-        Results(tmp_path),
-    )
-    assert set(launched(study, whole, Outcomes(), executor_for=two_processes)) == {"done"}
-    ids = [run.id for run in runs_of(study)]
-
-    def cancel():
-        """Stop as soon as both runs train."""
-        end = time.monotonic() + 90
-        while time.monotonic() < end:
-            reports = [none_if_unreadable(cut.run(id).read_progress) for id in ids]
-            if all(report is not None and report.step for report in reports):
-                break
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    thread = threading.Thread(target=cancel)
-    thread.start()
-    with pytest.raises(Interrupted):
-        launched(study, cut, Outcomes(), executor_for=two_processes)
-    thread.join()
-    assert all(newest(cut.run(id).checkpoints)[0].step > 0 for id in ids)
-    assert not any(cut.run(id).lease.exists() for id in ids)
-    assert set(launched(study, cut, Outcomes(), executor_for=two_processes)) == {"done"}
-    assert files(cut, "checkpoints/*.safetensors") == files(whole, "checkpoints/*.safetensors")
-
-
 def test_a_relative_results_root_reaches_the_jobs_as_absolute_paths(tmp_path, monkeypatch):
     """Workers may have another working directory."""
     path = tmp_path / "dummy.yaml"
@@ -225,11 +171,3 @@ def test_a_relative_results_root_reaches_the_jobs_as_absolute_paths(tmp_path, mo
     (job,) = jobs
     assert job.run.folder == tmp_path / "results" / "runs" / job.run.id
     assert job.run.corpus.parent == tmp_path / "results" / "corpora"
-
-
-def test_the_class_has_the_interface():
-    slots = [Slot("0", ("cpu",), 1, 1e9), Slot("1", ("cpu",), 1, 1e9)]
-    executor: Executor = ProcessExecutor(slots)
-    assert list(executor.slots()) == slots
-    assert executor.events(0.0) == []  # no job was submitted
-    executor.close()

@@ -147,12 +147,6 @@ def schedule(tmp_path, monkeypatch):
     return Schedule(tmp_path, clock)
 
 
-def test_runs_are_submitted_once_and_in_order(schedule):
-    recorder = schedule({run: ["done"] for run in (A, B, C, D)}, count=1)
-    assert schedule.attempts == recorder.runs_started == [A, B, C, D]
-    assert recorder.outcomes == [(run, "done") for run in (A, B, C, D)]
-
-
 def test_all_slots_are_used_and_never_twice(schedule):
     schedule({run: ["done"] for run in (A, B, C, D)}, count=3)
     assert [slot for _, slot, _, _ in schedule.executor.attempts] == ["0", "1", "2", "0"]
@@ -207,11 +201,6 @@ def test_a_failure_that_cannot_be_recorded_does_not_stop_the_others(schedule):
     schedule.recorder.on_start = lambda run: schedule.results.run(A).failure.mkdir(exist_ok=True)
     recorder = schedule({A: [CRASHED] * 9, B: ["done"]}, count=1)
     assert recorder.outcomes == [(A, "failed"), (B, "done")]
-
-
-def test_a_run_whose_worker_alone_was_stopped_continues(schedule):
-    recorder = schedule({A: ["interrupted", "done"], B: ["done"]}, count=1)
-    assert recorder.outcomes == [(A, "done"), (B, "done")]
 
 
 def test_a_held_run_is_tried_again_after_a_while(schedule):

@@ -53,6 +53,17 @@ def plan(results):
     return plan_of(results.planned, results.results)
 
 
+@pytest.fixture
+def printed(capsys):
+    """Return a function that prints a plan and gives its words."""
+
+    def printed(planned):
+        print_plan(planned)
+        return " ".join(capsys.readouterr().out.split())
+
+    return printed
+
+
 def flops(plan):
     return {row.row.label: row.flops for row in plan.rows}
 
@@ -239,15 +250,13 @@ def test_a_prepared_corpus_replaces_the_assumed_length(fake):
         ("train_steps: null, patience: 2", "are unknown, because patience ends training"),
     ],
 )
-def test_steps_that_are_not_known_have_no_column_but_a_reason(fake, capsys, limit, reason):
+def test_steps_that_are_not_known_have_no_column_but_a_reason(fake, printed, limit, reason):
     text = COSTS.replace("train_steps: 100}", f"{limit}, batch_tokens: 1000}}")
-    print_plan(plan(fake(text.replace("  steps: {set: {train_steps: 300}}\n", ""))))
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = printed(plan(fake(text.replace("  steps: {set: {train_steps: 300}}\n", ""))))
     assert reason in shown
     assert "?" not in shown
     assert "steps memory" not in shown
-    print_plan(plan(fake(COSTS)))
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = printed(plan(fake(COSTS)))
     assert "FLOPs per step steps memory" in shown
     assert "FLOP in all" in shown
 
@@ -273,23 +282,21 @@ def test_the_printed_plan_cuts_no_number(tmp_path, monkeypatch, capsys, name, wi
     ("name", "assumed"),
     [("quickstart-recall", ["items of 30 tokens are assumed"]), ("quickstart-lm", [])],
 )
-def test_the_plan_says_which_lengths_it_assumes(tmp_path, capsys, name, assumed):
+def test_the_plan_says_which_lengths_it_assumes(tmp_path, printed, name, assumed):
     """Items of generated tasks have a length that only the prepared corpus tells; contexts of
     texts have that of the study.
     """
     planned = plan_of(runs_of(read_study(STUDIES / f"{name}.yaml")), Results(tmp_path))
-    print_plan(planned)
-    text = " ".join(capsys.readouterr().out.split())
+    text = printed(planned)
     assert re.findall(r"\w+ of \d+ tokens are assumed", text) == assumed
     assert planned.as_json()["assumed_length"] == (ASSUMED_LENGTH if assumed else None)
 
 
-def test_the_printed_plan_counts_the_combinations_dropped_by_where(fake, capsys):
-    print_plan(plan(fake(COSTS)))
-    assert "3 combinations were dropped by `where`." in capsys.readouterr().out
+def test_the_printed_plan_counts_the_combinations_dropped_by_where(fake, printed):
+    assert "3 combinations were dropped by `where`." in printed(plan(fake(COSTS)))
 
 
-def test_the_printed_plan_names_the_rows_that_repeat_others_or_share_whole_keys(fake, capsys):
+def test_the_printed_plan_names_the_rows_that_repeat_others_or_share_whole_keys(fake, printed):
     """Latent attention is meant to rotate a part of each key."""
     latent = "kv_rank: 8, positional_encoding: rope"
     rows = f"""
@@ -298,8 +305,7 @@ def test_the_printed_plan_names_the_rows_that_repeat_others_or_share_whole_keys(
   whole: {{set: {{{latent}}}}}
   path: [{{add-one-in: {{h: 2, N: 1}}}}, {{cumulative: {{h: 2, N: 1}}}}]
 """
-    print_plan(plan(fake(COSTS[: COSTS.index("rows:")] + f"rows:{rows}")))
-    text = " ".join(capsys.readouterr().out.split())
+    text = printed(plan(fake(COSTS[: COSTS.index("rows:")] + f"rows:{rows}")))
     named = "kv_rank=8 positional_encoding=rope rope_fraction=0.5"
     assert f"which verdicts count and test once: again {named} (once {named})." in text
     assert "are also projected from them: whole kv_rank=8 positional_encoding=rope." in text
@@ -318,13 +324,11 @@ def test_the_printed_plan_has_active_parameters_where_experts_are_idle(fake, cap
     assert row.active_params < row.params
 
 
-def test_the_printed_plan_names_the_rows_that_never_leave_the_warm_up(fake, capsys):
+def test_the_printed_plan_names_the_rows_that_never_leave_the_warm_up(fake, printed):
     text = COSTS.replace("train_steps: 100", "train_steps: 400, warmup_steps: 299")
-    print_plan(plan(fake(text)))
-    assert "note:" not in capsys.readouterr().out
-    print_plan(plan(fake(text.replace("299", "300"))))
+    assert "note:" not in printed(plan(fake(text)))
     note = "warmup_steps is not below train_steps: train_steps=300."
-    assert note in " ".join(capsys.readouterr().out.split())
+    assert note in printed(plan(fake(text.replace("299", "300"))))
 
 
 def test_the_printed_status_counts_runs_instead_of_rows(fake, capsys):
@@ -376,15 +380,14 @@ def test_the_memory_is_that_of_the_device_and_of_a_part_of_the_batch(fake, monke
     assert asked == on_cpu
 
 
-def test_the_memory_is_explained_only_if_runs_need_a_sizable_part_of_it(fake, monkeypatch, capsys):
+def test_the_memory_is_explained_only_if_runs_need_a_sizable_part_of_it(fake, monkeypatch, printed):
     monkeypatch.setattr(plan_module, "visible_gpus", lambda: 0)
     monkeypatch.setattr("ablate.report.plan_text.cores", lambda: 4)
     planned = plan(fake(COSTS))
     largest = max(row.peak_memory for row in planned.rows)
     for available, is_said in ((40 * largest, False), (40 * largest - 1, True)):
         monkeypatch.setattr("ablate.report.plan_text.memory", lambda bytes=available: bytes)
-        print_plan(planned)
-        assert ("Memory is estimated" in capsys.readouterr().out) == is_said
+        assert ("Memory is estimated" in printed(planned)) == is_said
 
 
 @pytest.mark.parametrize(("has_bf16", "note"), [(True, False), (False, True)])
