@@ -98,14 +98,6 @@ def test_an_option_that_causes_a_fault_of_a_file_stands_before_it():
 
 
 @pytest.mark.parametrize(
-    ("mark", "shown"),
-    [(Mark("s.yaml", 14, 7), "s.yaml:14:7: no"), (Mark("--set h=3"), "--set h=3: no")],
-)
-def test_a_position_is_printed_in_the_style_of_compilers(mark, shown):
-    assert str(Fault("no", place=mark)) == shown
-
-
-@pytest.mark.parametrize(
     "text", ["a\nb", "a\rb", "a\u2028b", "\x1b[31m", "\x00", "\udcff", "\u202eb"]
 )
 def test_error_lines_are_single_and_printable(text):

@@ -1,6 +1,5 @@
 """Copying metrics logs to loggers: every line once, without effect on the training."""
 
-import math
 import threading
 from dataclasses import replace
 
@@ -9,7 +8,6 @@ import pytest
 from ablate.errors import UsageError, listed
 from ablate.loggers import LOGGERS, mirror, select_loggers
 from ablate.study import runs_of
-from tests.cli.inside import inside
 from tests.commands import commands
 
 
@@ -104,17 +102,6 @@ def test_a_damaged_file_of_one_run_does_not_end_the_logging_of_others(logged, ke
     assert logged.printed == []
 
 
-def test_a_run_that_has_diverged_is_closed_as_diverged_with_scores_that_are_no_numbers(
-    logged, kept
-):
-    logged.write("base", 20)
-    logged.fake.diverged("base", 1, 20, "the loss exploded")
-    follow(logged, kept)
-    assert kept.outcomes == {"base": "diverged"}
-    assert kept.scores["base"].keys() == {"final_ppl", "final_bleu"}
-    assert all(map(math.isnan, kept.scores["base"].values()))
-
-
 @pytest.mark.parametrize("where", ["start", "log", "finish"])
 def test_a_logger_that_fails_is_reported_once_and_stopped(logged, kept, where):
     def fail(*_):
@@ -167,17 +154,6 @@ def test_a_logger_that_hangs_is_not_waited_for(logged, monkeypatch):
     ]
     assert found.threads["slow"].daemon
     found.threads["slow"].join()
-
-
-def test_an_unknown_logger_is_refused_before_training(tmp_path):
-    study = tmp_path / "study.yaml"
-    study.write_text("study: x\ndata: {corpus: toy, vocab_size: 200}\n")
-    done = inside("run", study, "--results", tmp_path / "results", "--log", "tensorbord")
-    assert (done.code, done.out) == (2, "")
-    assert done.err == (
-        f'--log: "tensorbord" is not allowed: must be {listed(LOGGERS)}; did you mean "tensorboard"?\n'
-    )
-    assert not (tmp_path / "results").exists()
 
 
 def test_the_help_of_run_names_every_logger():

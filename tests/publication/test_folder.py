@@ -20,17 +20,6 @@ from tests.records import change
 from tests.report.fakes import SMALL
 
 
-def test_measured_times_are_not_published(fake):
-    results = fake().all_done()
-    publish(results.outcome(), results.results)
-    folder = results.results.study("small")
-    assert all(
-        "seconds" not in (folder / name).read_text()
-        for name in ("table.csv", "table.json", "table.md")
-    )
-    assert all("seconds" in form(results.table()) for form in (comma_separated, as_json))
-
-
 def test_the_files_are_the_table_in_three_formats_the_study_and_its_provenance(fake):
     results = fake().all_done()
     table = results.table()
@@ -77,16 +66,6 @@ def test_provenance_lists_every_run_and_each_setting_once(fake):
         for label, index in (("base", 0), ("A h=1", 1), ("D dropout=0.3", 0))
     }
     assert {id: run["carried_out"] for id, run in found["runs"].items()} == runs
-
-
-def test_publishing_again_replaces_the_files(fake):
-    results = fake(seeds="1")
-    publish(results.outcome(), results.results)
-    results.all_done()
-    publish(results.outcome(), results.results)
-    folder = results.results.root / "small"
-    assert json.loads((folder / "table.json").read_text())["rows"][0]["state"] == "done"
-    assert not list(folder.glob(".*"))
 
 
 def test_lines_on_damaged_files_name_them_in_the_results_root(fake):
