@@ -264,11 +264,6 @@ def padded(split, sizes):
     ]
 
 
-def test_a_batch_within_the_limit_is_not_split():
-    (part,) = micro_batches(split_of_lengths([(5, 3)] * 4), np.arange(4), limit=20)
-    assert part.tolist() == [0, 1, 2, 3]
-
-
 @given(LENGTHS, st.integers(1, 300))
 def test_evaluation_batches_hold_every_sentence_once(lengths, tokens):
     split = split_of_lengths(lengths)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ablate.data import toy
-from ablate.data.tokenizer import Encoded, encode
+from ablate.data.tokenizer import encode
 from ablate.data.vocabulary import train_tokenizer
 
 PAIRS = toy.generate()["train"][:150]
@@ -40,9 +40,3 @@ def test_unseen_characters_are_encoded_as_bytes():
     (ids,) = tokenizer.encode(["the Ω dog"])
     assert tokenizer.decode([ids]) == ["the Ω dog"]
     assert TOKENIZERS["bpe"].decode(TOKENIZERS["bpe"].encode(["the Ω dog"])) != ["the Ω dog"]
-
-
-def test_a_mask_selects_sentences():
-    encoded = Encoded(np.array([4, 5, 6, 7], dtype=np.uint32), np.array([2, 0, 1, 1]))
-    kept = encoded.select(np.array([True, True, False, True]))
-    assert sentences(kept) == [[4, 5], [], [7]]

@@ -112,21 +112,8 @@ def test_a_document_may_be_longer_than_any_sentence(corpus, tmp_path, name):
     assert decoded(corpus(train=name), "train") == documents
 
 
-def test_a_document_above_its_limit_is_refused_with_its_line(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "MAX_DOCUMENT_BYTES", 3 * BLOCK)
-    write(tmp_path, "train.jsonl", ["short", "x" * (4 * BLOCK)])
-    with pytest.raises(
-        DataError, match=rf"train\.jsonl:2: is longer than {3 * BLOCK} bytes: divide the document"
-    ):
-        corpus(train="train.jsonl")
-
-
-def test_a_missing_column_names_the_setting(corpus, tmp_path):
+def test_the_column_of_the_text_may_be_chosen(corpus, tmp_path):
     (tmp_path / "train.jsonl").write_text('{"body": "a"}\n')
-    with pytest.raises(
-        DataError, match=r'has no column "text"; its columns are body; set data\.column$'
-    ):
-        corpus(train="train.jsonl")
     assert decoded(corpus(train="train.jsonl", column="body"), "train") == ["a"]
 
 
@@ -214,17 +201,24 @@ def test_the_toy_text_is_the_english_side_of_the_toy_corpus(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("name", "content", "message"),
     [
-        (b"good\nbad \xff\n", "input.txt:2: is not valid UTF-8"),
-        (b"good\n\nbad \0\n", "input.txt:3: contains a NUL byte"),
-        (b"", "the train split has no text"),
+        ("a.txt", b"good\nbad \xff\n", "a.txt:2: is not valid UTF-8"),
+        ("a.txt", b"good\n\nbad \0\n", "a.txt:3: contains a NUL byte"),
+        ("a.txt", b"", "the train split has no text"),
+        ("a.jsonl", b'{"body": "a"}\n', r'has no column "text"; its columns are body; set data\.column$'),
+        ("a.jsonl", b'{"text": "short"}\n{"text": "' + b"x" * (4 * BLOCK) + b'"}\n',
+         rf"a\.jsonl:2: is longer than {3 * BLOCK} bytes: divide the document"),
     ],
-)
-def test_text_that_cannot_be_used_is_refused_with_its_line(corpus, tmp_path, content, message):
-    (tmp_path / "input.txt").write_bytes(content)
+    ids=range(5),
+)  # fmt: skip
+def test_text_that_cannot_be_used_is_refused_with_its_line(
+    corpus, tmp_path, monkeypatch, name, content, message
+):
+    monkeypatch.setattr(readers, "MAX_DOCUMENT_BYTES", 3 * BLOCK)
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
-        corpus(train="input.txt")
+        corpus(train=name)
 
 
 def test_a_stopped_preparation_resumes_at_the_last_commit(corpus, tmp_path, monkeypatch):
