@@ -56,6 +56,12 @@ def test_damage_of_a_run_is_shown_with_the_rest(fake, given):
     assert "  done after 100 steps in 60 s" in done.out
 
 
+def test_an_unknown_run_is_one_line(fake, given):
+    fake.done("base", 1, 5.0, 25.0)
+    done = inside("status", "fff", *given[1:])
+    assert "no run with an id that begins with" in done.refusal
+
+
 def test_the_end_of_a_failed_runs_log_is_shown(fake, given):
     fake.failed("A h=1", 2, "RuntimeError: out of luck")
     fake.folder("A h=1", 2).log.write_text("one\ntwo\nthree\n\nfour \x1b[2J\n")

@@ -132,6 +132,13 @@ def test_rows_with_the_same_runs_have_one_curve(fake):
     assert [bool(curve.by_seed) for curve in curves] == [True, True, False, False]
 
 
+def test_the_mean_of_curves_is_taken_over_the_log_perplexity(compared):
+    first, second = compared.curves
+    assert first.by_seed == {1: ((50, 8.0),), 2: ((50, 16.0),)}
+    assert first.mean == ((50, pytest.approx((8 * 16) ** 0.5)),)
+    assert [step for step, _ in second.mean] == [50, 100]
+
+
 def test_a_curve_without_a_common_step_has_no_mean():
     assert Curve("a", "a", {1: ((1, 2.0),), 2: ((2, 2.0),)}).mean == ()
     assert Curve("a", "a", {}).mean == ()
