@@ -13,7 +13,7 @@ CPU, TASK = torch.device("cpu"), TASKS["translation"]
 PAIRS = split_of_pairs([([5, 7, 11], [13, 17]), ([5], [19, 23, 29, 7, 4]), ([11, 13, 17, 19], [6])])
 VARIANTS = [
     {}, {"architecture": "decoder-only"}, {"n_kv_heads": 1}, {"n_cross_heads": 2}, {"attention": "linear"},
-    {"positional_encoding": "relative"}, {"mixer": "lstm"}, {"attention_bias": True},
+    {"positional_encoding": "relative"}, {"mixer": "lstm"}, {"attention_bias": True}, {"attention_gate": "head"},
 ]  # fmt: skip
 
 

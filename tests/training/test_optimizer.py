@@ -142,6 +142,22 @@ def test_a_gradient_whose_norm_is_larger_is_scaled_down_to_it_as_one_vector(larg
     )
 
 
+@pytest.mark.parametrize(
+    "settings", [{}, {"mixer": "lstm"}, {"positional_encoding": "relative"}], ids=str
+)
+def test_without_a_gradient_decoupled_decay_shrinks_all_but_gains_and_biases(settings):
+    config = resolve_row({**SMALL, **DECAYING["adamw"], "attention_bias": True, **settings})
+    model = build(config, 11, seed=1)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    Optimizer(model, config).step(0.5)
+    for name, parameter in model.named_parameters():
+        kept = 1.0 if parameter.dim() == 1 else 1 - 0.5 * 0.3
+        torch.testing.assert_close(parameter.detach(), kept * before[name])
+    assert {parameter.dim() == 1 for parameter in model.parameters()} == {True, False}
+
+
 def test_a_step_clears_the_gradients():
     model = Small()
     give(model, 1.0)
