@@ -131,6 +131,7 @@ def _recipe(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results
         changed=row.changed,
         changes=tuple(settings_text({name: value}) for name, value in row.changed.items()),
         other=_other_changes(row),
+        derived=_derived_heads(row),
         is_labeled=row.is_labeled,
         params=params,
         active_params=params - idle_parameters(config),
@@ -141,6 +142,12 @@ def _recipe(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results
         paper=paper_row(study.task.paper, row, planned.base_of(row)),
         test_size=study.task.test_size(study.data, config),
     )
+
+
+def _derived_heads(row: Row) -> tuple[str, ...]:
+    """The changed fields, of d_k and d_v, that are d_model / h."""
+    names = [name for name in ("d_k", "d_v") if name in row.changed]
+    return tuple(name for name in names if row.config.has_derived_heads(name))
 
 
 def _other_changes(row: Row) -> str:
@@ -270,10 +277,10 @@ def paper_row(paper: PaperTable | None, row: Row, base: Row) -> PaperRow | None:
     """
     if paper is None:
         return None
+    derived = _derived_heads(row)
     changed = {}
     for name, value in row.changed.items():
-        is_derived = name in ("d_k", "d_v") and row.config.has_derived_heads(name)
-        if name in paper.base and not is_derived:
+        if name in paper.base and name not in derived:
             changed[name] = value
     # The row changes only fields that are constant in the paper's table.
     if not changed and row.changed:

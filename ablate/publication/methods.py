@@ -36,6 +36,7 @@ from ablate.store import Results, none_if_unreadable
 from ablate.store.corpora import MANIFEST
 from ablate.store.records import CorpusManifest
 from ablate.study.row import changes
+from ablate.table.columns.rows import derived_heads, settings_of_labels
 from ablate.table.conclusion import bound_sentences, leak_sentences, unfinished_sentences
 from ablate.table.experiment import Experiment
 from ablate.table.latex import escaped
@@ -94,6 +95,8 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
         "rows": rows,
         "sizes": _sizes(table),
         "model_settings": _departures(config, ModelConfig, SETTING_FIELDS),
+        "labels": [f"{label} ({settings})" for label, settings in settings_of_labels(table)],
+        "derived_heads": derived_heads(table),
         "length_of_training": _length_of_training(config),
         "training_settings": _departures(config, TrainingConfig, _TRAINING_TEXT),
         "data": outcome.study.data,

@@ -131,6 +131,8 @@ class Recipe:
     settings: the values of the columns of settings, by field.
     changed: the fields that differ from base, with the row's values; empty for base.
     changes: the changed fields as texts, such as `dropout=0.3`.
+    derived: the changed fields among d_k and d_v that equal d_model / h: they follow from other
+        changes, unless the row sets them to this value.
     other: the changes that have no column, as text.
     is_labeled: whether the study names the row; otherwise the label consists of the changes.
     params: number of trained parameters.
@@ -145,6 +147,7 @@ class Recipe:
     settings: Mapping[str, Any] = field(default_factory=dict)
     changed: Mapping[str, Any] = field(default_factory=dict)
     changes: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
     other: str = ""
     is_labeled: bool = False
     params: int = 0

@@ -16,6 +16,8 @@ from ablate.publication.crate import METADATA, crate
 from ablate.publication.methods import methods
 from ablate.publication.paper import paper_files
 from ablate.store.records import Provenance
+from ablate.table.columns.layouts import terminal_layout
+from ablate.table.latex import escaped
 from tests.cli.inside import inside
 from tests.records import change
 from tests.report.fakes import SMALL
@@ -79,6 +81,50 @@ def test_classes_of_the_authors_are_named_with_their_file(fake, tmp_path, monkey
     own = texts(fake(PARTS.replace("[rmsnorm]", '[rmsnorm, "mine:PowerNorm"]')))["Models"]
     assert "The code of mine:PowerNorm (mine.py) is the authors' own" in own
     assert "authors' own" not in texts(fake(PARTS))["Models"]
+
+
+def test_the_settings_of_labels_in_words_are_stated_in_methods_and_paper(fake):
+    words = "  N: {set: {residual: false, norm: rmsnorm}, label: no_residual & more}\n"
+    parts = "  path: {add-one-in: {dropout: 0.3, modern: {norm: rmsnorm}}}\n"
+    results = fake(SMALL + words + parts).all_done()
+    named = (
+        "no_residual & more (norm=rmsnorm, residual=false)",
+        "modern of path (norm=rmsnorm)",
+    )
+    models = texts(results)["Models"]
+    paper = paper_files(results.outcome(), results.results)["paper.tex"].decode()
+    for label in named:
+        assert label in models
+        assert escaped(label) in paper
+    assert "Labels in words" not in texts(fake())["Models"]
+
+
+@pytest.mark.parametrize(
+    ("row", "is_derived"),
+    [
+        ("{set: {h: 2}}", True),  # d_k = d_v = 32
+        ("{set: {d_model: 32}}", True),
+        ("{set: {h: 2, d_k: 16, d_v: 16}}", False),
+        ("{set: {h: 2, d_k: 16}}", True),  # d_v = 32
+        ("{set: {h: 2}, label: two heads}", False),  # its line has d_k and d_v
+        ("{set: {dropout: 0.3}}", False),
+    ],
+)
+def test_sizes_of_heads_that_follow_from_a_change_are_stated(fake, row, is_derived):
+    head = SMALL.split("rows:")[0]
+    results = fake(f"{head}rows:\n  R: {row}\n").all_done()
+    files = paper_files(results.outcome(), results.results)
+    terminal = terminal_layout(results.table(), "{}".format, against_paper=False)
+    for text in (
+        " ".join(terminal.legend),
+        " ".join(texts(results)["Models"].split()),
+        files["table.tex"].decode().replace("\\_", "_"),
+        files["paper.tex"].decode().replace("\\_", "_"),
+    ):
+        assert ("Rows that change h or d_model have d_" in text) == is_derived
+    if is_derived:
+        sizes = "d_v" if "d_k" in row else "d_k = d_v"
+        assert f"have {sizes} = d_model / h, unless" in " ".join(terminal.legend)
 
 
 def test_an_unfinished_study_is_said_to_be_unfinished(fake):

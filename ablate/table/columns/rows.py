@@ -49,25 +49,49 @@ def _setting(setting: PaperColumn, row: TableRow) -> Any:
 
 
 def _legend(table: Table, setup: Setup, form: Form) -> Iterator[str]:
-    """Yield the settings of base that have no column, the settings of the parts of designs, and
-    the changes of rows whose label does not show them.
-    """
+    """Yield the settings of base that have no column, and the settings that labels do not show."""
     if form.as_paper:
         yield f"base also: {setup.base}."
     else:
         base = table.rows[0]
         texts = [f"{column.head}={_setting_text(base, column)}" for column in setup.settings]
-        yield f"base: {', '.join(filter(None, [*texts, setup.base]))}."
-    # A part of several designs has a single line.
+        sentences = [
+            f"base: {', '.join(filter(None, [*texts, setup.base]))}.",
+            derived_heads(table),
+        ]
+        yield " ".join(filter(None, sentences))
+    for label, settings in settings_of_labels(table):
+        yield f"{label}: {settings}."
+
+
+def settings_of_labels(table: Table) -> Iterator[tuple[str, str]]:
+    """Yield (label, settings) of the parts of designs, `modern of F`, and of the rows whose label
+    does not show their changes.
+    """
+    # A part of several designs is yielded once.
     groups: dict[tuple[str, str], dict[str, None]] = {}
-    for design in setup.designs:
+    for design in table.experiment.setup.designs:
         for part in design.settings.items():
             groups.setdefault(part, {})[design.group] = None
     for (name, settings), names in groups.items():
-        yield f"{name} of {', '.join(names)}: {settings}."
+        yield f"{name} of {', '.join(names)}", settings
     for row in table.rows:
         if row.recipe.is_labeled:
-            yield f"{row.label}: {', '.join(row.recipe.changes)}."
+            yield row.label, ", ".join(row.recipe.changes)
+
+
+def derived_heads(table: Table) -> str:
+    """The sentence on sizes of heads that follow from changes of rows and are not in their labels;
+    empty if there are none.
+    """
+    derived = set[str]()
+    for row in table.rows:
+        if not row.recipe.is_labeled:
+            derived.update(row.recipe.derived)
+    if not derived:
+        return ""
+    sizes = " = ".join([*sorted(derived), "d_model / h"])
+    return f"Rows that change h or d_model have {sizes}, unless they set another value."
 
 
 def _groups(table: Table) -> dict[str, str]:
