@@ -276,7 +276,8 @@ def concerned_rows(labels: Sequence[str], n_rows: int) -> str:
 
 def enumeration(texts: Iterable[str]) -> str:
     """`3, 4 and 6`, or `3 and 6`."""
-    return " and ".join(", ".join(texts).rsplit(", ", 1))
+    *others, last = list(texts) or [""]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def setting_text(value: object, unset: str = "unset") -> str:

@@ -176,7 +176,12 @@ def _tuned(choice: Choice) -> ChosenSettings:
         is_chosen = candidate == choice.chosen
         candidates.append(CandidateLoss(candidate.label, loss, is_chosen))
     return ChosenSettings(
-        choice.text, choice.legend, choice.as_json(), tuple(candidates), choice.sensitivity
+        choice.text,
+        choice.legend,
+        choice.as_json(),
+        tuple(candidates),
+        choice.sensitivity,
+        choice.trainings,
     )
 
 

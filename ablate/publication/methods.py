@@ -7,7 +7,7 @@ is left to the author.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache, partial
 from typing import Any
 
@@ -31,14 +31,20 @@ from ablate.formatting import (
 from ablate.publication.bibliography import cite, cite_setting, latex_text
 from ablate.publication.compute import compute_of
 from ablate.stats.bootstrap import RESAMPLES
+from ablate.stats.metrics import PPL, PPL_CHAR
 from ablate.stats.significance import LEVEL, POWER
 from ablate.store import Results, none_if_unreadable
 from ablate.store.corpora import MANIFEST
 from ablate.store.records import CorpusManifest
 from ablate.study.row import changes
 from ablate.table.columns.rows import derived_heads, settings_of_labels
-from ablate.table.conclusion import bound_sentences, leak_sentences, unfinished_sentences
-from ablate.table.experiment import Experiment
+from ablate.table.conclusion import (
+    bound_sentences,
+    leak_sentences,
+    unfinished_sentences,
+    unlearned_limits,
+)
+from ablate.table.experiment import ChosenSettings, Experiment
 from ablate.table.latex import escaped
 from ablate.table.table import Table
 
@@ -108,9 +114,12 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
         "matched": matched,
         "ways_of_matching": "; ".join(dict.fromkeys(rules)),
         "tuned": list(tuned),
-        "ways_of_tuning": "; ".join({choice.legend: None for choice in tuned.values()})[:-1],
+        "grid": _grid(tuned.values()),
+        "tuning_runs": " and ".join({choice.trainings: None for choice in tuned.values()}),
+        "edges": [label for label, choice in tuned.items() if choice.content["edges"]],
+        "named_splits": _named_splits(outcome),
         "corpora": list(_corpora(experiment, results)),
-        "scores": list(_scores(experiment)),
+        "scores": list(_scores(table)),
         "searches": any("beam" in section.model_fields for section in task.settings),
         "n_seeds": len(experiment.seeds),
         "n_further": len(experiment.further_seeds),
@@ -118,7 +127,7 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
         "cost": cost,
         "times": [_time(hours, kind) for kind, hours in sorted(cost.hours.items())],
         "undecided_rows": list(_undecided_rows(table)),
-        "bounds": [*leak_sentences(table), *bound_sentences(table)],
+        "bounds": [*leak_sentences(table), *unlearned_limits(table), *bound_sentences(table)],
         "unfinished": unfinished_sentences(table),
         "without_score": [row.label for row in table.rows if row.state != "done"],
     }
@@ -192,12 +201,31 @@ def _corpora(
             yield corpus, sizes, manifest.lengths.get("text_tokens"), left_out
 
 
-def _scores(experiment: Experiment) -> Iterator[str]:
+def _scores(table: Table) -> Iterator[str]:
     """Yield each metric with its split and signature: `BLEU on test_2016_flickr (...)`."""
-    for metric in dict.fromkeys((*experiment.shown, *experiment.judged)):
+    experiment = table.experiment
+    for metric in dict.fromkeys((*experiment.shown, *experiment.judged, *table.shown_metrics)):
         signature = "; ".join(experiment.signatures.get(metric.name, ()))
         split = experiment.test_sets.get(metric.name, metric.side)
-        yield f"{metric.title}{cite(metric.name)} on {split} ({signature})"
+        name = f"perplexity ({metric.title})" if metric in (PPL, PPL_CHAR) else metric.title
+        yield f"{name}{cite(metric.name)} on {split} ({signature})"
+
+
+def _grid(choices: Iterable[ChosenSettings]) -> list[str]:
+    """Each tuned field with its values: `learning_rate (0.002, 0.005)`."""
+    values: dict[str, dict[str, None]] = {}  # by field
+    for choice in choices:
+        for point in choice.content["grid"]:
+            for name, value in point["values"].items():
+                values.setdefault(SYMBOL_OF.get(name, name), {})[setting_text(value)] = None
+    return [f"{name} ({', '.join(texts)})" for name, texts in values.items()]
+
+
+def _named_splits(outcome: Outcome) -> list[str]:
+    """The training, development and test sets, if their names say more than the split."""
+    data = outcome.study.data
+    splits = [data.train, data.dev, data.test]
+    return [] if splits == ["train", "dev", "test"] else list(map(str, splits))
 
 
 def _time(hours: float, kind: str) -> str:

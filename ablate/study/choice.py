@@ -57,6 +57,7 @@ class Choice:
         dev score in `metric`, negated if more is better. Empty until every tuning run is complete.
     metric: metric that chooses the decoding; None if the dev loss chooses.
     legend: line below the table that explains the column of chosen values.
+    trainings: seeds and steps of the tuning runs, as text; empty for decoding.
     by_base: whether base's tuning runs make the choice, because the group has `tune: false`.
     """
 
@@ -65,6 +66,7 @@ class Choice:
     losses: tuple[float, ...] = ()
     metric: Metric | None = None
     legend: str = ""
+    trainings: str = ""
     by_base: bool = False
 
     def with_losses(self, losses: Sequence[Sequence[float | None]]) -> Choice:

@@ -60,7 +60,10 @@ class CandidateReader:
         if not candidates:
             return None
         return Choice(
-            candidates, uniform_loss=math.log(self._vocab_size(config)), legend=self.tune.legend
+            candidates,
+            uniform_loss=math.log(self._vocab_size(config)),
+            legend=self.tune.legend,
+            trainings=self.tune.trainings,
         )
 
     def choice_of_base(

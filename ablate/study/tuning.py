@@ -182,12 +182,16 @@ class Tune(Placed):
     def legend(self) -> str:
         """The line below a table that explains the column of chosen values."""
         count = math.prod(map(len, self.grid.values()))
-        seeds = "seed" if len(self.seeds) == 1 else "seeds"
         return (
-            f"tuned: the best of {count} values by dev loss, each row alike, with {seeds} "
-            f"{self.seeds_and_steps}; edge: the smallest or largest of the grid, so that a better "
+            f"tuned: the best of {count} values by dev loss, each row alike, with "
+            f"{self.trainings}; edge: the smallest or largest of the grid, so that a better "
             "value may be outside."
         )
+
+    @property
+    def trainings(self) -> str:
+        """The tuning runs of a row: `seed 101 and 50 % of the steps`."""
+        return f"{'seed' if len(self.seeds) == 1 else 'seeds'} {self.seeds_and_steps}"
 
     @property
     def seeds_and_steps(self) -> str:

@@ -30,11 +30,11 @@ def comparable_rows(table: Table, metric: Metric) -> list[TableRow]:
     return rows
 
 
-def unlearned_sentences(table: Table, metric: Metric) -> list[str]:
+def unlearned_sentences(table: Table, metric: Metric, *, advises: bool = True) -> list[str]:
     """A sentence if a metric is at the level of chance for all rows; otherwise a sentence for each
-    base at the level of chance.
+    base at the level of chance. With `advises`, a sentence says what to do.
     """
-    if sentences := chance_sentences(table, metric):
+    if sentences := chance_sentences(table, metric, advises=advises):
         return sentences
     for family in table.families:
         if not family.base.has_learned(metric):
@@ -44,36 +44,36 @@ def unlearned_sentences(table: Table, metric: Metric) -> list[str]:
             sentences.append(
                 f"{learning.title} shows nothing learned by {name}: "
                 f"{_chance_text(learning, [family.base])}. A difference from it shows which rows "
-                f"have learned, and not what a change does to a trained model; "
-                f"{_remedy(learning)}."
+                f"have learned, and not what a change does to a trained model"
+                f"{_remedy(learning) if advises else ''}."
             )
     return sentences
 
 
-def chance_sentences(table: Table, metric: Metric) -> list[str]:
+def chance_sentences(table: Table, metric: Metric, *, advises: bool = True) -> list[str]:
     """A sentence if no score of any row is printed as better than chance, or if a metric gives 0 to
-    exact predictions.
+    exact predictions. With `advises`, the sentence says what to do.
     """
     if exact_row := _row_with_exact_zero(table, metric):
         exact = percent(max(exact_row.part(metric, EXACT).by_seed.values()))
-        return [
+        sentence = (
             f"{metric.title} cannot judge these texts: it is {number(0.0, metric.digits)} for "
-            f"{exact_row.label}, although {exact} of its predictions equal their references. "
-            "`metrics: [chrf]` counts characters."
-        ]
+            f"{exact_row.label}, although {exact} of its predictions equal their references."
+        )
+        return [f"{sentence} `metrics: [chrf]` counts characters." if advises else sentence]
     scored = [row for row in table.rows if row.scores[metric.name].n]
     if not scored or any(row.has_learned(metric) for row in scored):
         return []
     learning = scored[0].learning_metric(metric)
     return [
         f"{learning.title} shows nothing learned by any row: {_chance_text(learning, scored)}. The "
-        f"rows cannot be compared in {metric.title}; {_remedy(learning)}."
+        f"rows cannot be compared in {metric.title}{_remedy(learning) if advises else ''}."
     ]
 
 
 def _remedy(metric: Metric) -> str:
-    """The remedy for a metric at the level of chance."""
-    remedy = "train for more steps"
+    """The end of a sentence: the remedy for a metric at the level of chance."""
+    remedy = "; train for more steps"
     if metric.name == "bleu":  # BLEU is 0 for good translations if no text has a 4-gram
         remedy += ", or use `metrics: [chrf]` if most references have fewer than 4 tokens"
     return remedy

@@ -121,6 +121,16 @@ class _JointRow:
         return ("; " if any(reasons) else " and ").join(texts) or "undecided"
 
 
+def unlearned_limits(table: Table) -> list[str]:
+    """The sentences of the conclusion on metrics that show nothing learned, without advice."""
+    sentences: dict[str, None] = {}
+    for metric in table.judged_metrics:
+        sentences |= dict.fromkeys(unlearned_sentences(table, metric, advises=False))
+    for metric in table.shown_metrics:
+        sentences |= dict.fromkeys(chance_sentences(table, metric, advises=False))
+    return list(sentences)
+
+
 def _by(verdicts: Sequence[Verdict]) -> str:
     return f" by {enumeration(verdict.metric.title for verdict in verdicts)}"
 

@@ -115,6 +115,7 @@ class ChosenSettings:
     candidates: the candidates of the tuning runs; empty for settings that match a cost.
     sensitivity: sensitivity of the dev loss to the settings, in nats per token: mean loss of the
         candidates minus the smallest loss; None without candidates, or while losses are missing.
+    trainings: seeds and steps of the tuning runs, as text; empty for other choices.
     """
 
     text: str
@@ -122,6 +123,7 @@ class ChosenSettings:
     content: Mapping[str, Any]
     candidates: tuple[CandidateLoss, ...] = ()
     sensitivity: float | None = None
+    trainings: str = ""
 
 
 @dataclass(frozen=True)

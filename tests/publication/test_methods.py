@@ -39,9 +39,7 @@ def test_the_methods_state_the_study_s_settings_seeds_and_metrics(fake):
     assert "differs from the original in norm_position=pre [@xiong2020layer]." in found["Models"]
     assert "5 rows of the table" in found["Models"]
     assert "norm=rmsnorm [@zhang2019root]" in found["Models"]
-    assert found["Data"].startswith(
-        "The task is translation (en-toy). The corpus is toy, with train, "
-    )
+    assert found["Data"].startswith("The task is translation (en-toy). The corpus is toy. ")
     assert "The vocabulary has 200 entries. Further settings: tokenizer=bpe [" in found["Data"]
     assert "100 steps of 25,000 tokens with optimizer=adam [@kingma2015adam]" in found["Training"]
     assert "peak learning rate is 0.002, after 4,000 steps of warm-up" in found["Training"]
@@ -61,7 +59,10 @@ def test_further_seeds_looks_margins_and_tuning_are_stated(fake):
     assert "smaller than 0.5 BLEU [@schuirmann1987comparison]" in texts(margin)["Statistics"]
     tune = "tune: {grid: {learning_rate: [0.001, 0.002]}, seeds: [101]}\n"
     tuned = fake(SMALL + tune).outcome()
-    assert "tuned" in methods(tuned, fake().results)["Training"]
+    assert (
+        "Tuning chose learning_rate (0.001, 0.002) for every row by itself, by the smallest dev "
+        "loss in trainings with seed 101 and 100 % of the steps."
+    ) in methods(tuned, fake().results)["Training"]
 
 
 def test_a_matched_field_and_a_decoding_chosen_on_dev_are_settings_that_the_tool_chose(fake):
@@ -125,6 +126,32 @@ def test_sizes_of_heads_that_follow_from_a_change_are_stated(fake, row, is_deriv
     if is_derived:
         sizes = "d_v" if "d_k" in row else "d_k = d_v"
         assert f"have {sizes} = d_model / h, unless" in " ".join(terminal.legend)
+
+
+def test_limitations_state_what_no_model_has_learned_without_advice(fake):
+    results = fake().all_done()
+    for label in ("base", "A h=1", "A h=2", "D dropout=0.3", "decoding beam=1"):
+        for seed in (1, 2, 3):
+            results.done(label, seed, 5.0, 0.0)
+    limits = texts(results)["Limitations"]
+    assert limits.startswith("BLEU shows nothing learned by any row: all 15 scores are as low as ")
+    assert "train for more steps" not in limits
+    assert "nothing learned" not in texts(fake().all_done())["Limitations"]
+
+
+def test_perplexity_is_defined_and_alpha_belongs_to_a_beam(fake):
+    found = texts(fake().all_done())["Evaluation"]
+    assert "and perplexity (PPL) on dev (" in found
+    greedy = texts(fake(SMALL.replace("h: 4,", "h: 4, beam: 1,").split("  decoding")[0]).all_done())
+    assert "decoded with beam=1." in greedy["Evaluation"]
+    assert "alpha" not in greedy["Evaluation"]
+
+
+def test_splits_are_named_if_their_names_say_more(fake):
+    assert "training, development" not in texts(fake())["Data"]
+    named = fake(SMALL.replace("toy,", "multi30k, direction: en-de,"))
+    splits = "with train, val and test_2016_flickr as training, development and test sets."
+    assert f"The corpus is multi30k, {splits}" in texts(named)["Data"]
 
 
 def test_an_unfinished_study_is_said_to_be_unfinished(fake):
