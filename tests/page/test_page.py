@@ -7,8 +7,18 @@ from html import unescape
 
 import pytest
 
-from ablate.page.page import Attention
+from ablate.page.page import Attention, divided
 from ablate.store.machine import machine
+from ablate.table.layout import (
+    DIFFERENCE,
+    FURTHER,
+    P_VALUE,
+    ROW,
+    SCORE,
+    VERDICT,
+    Layout,
+    TextColumn,
+)
 from tests.page.conftest import REFERENCES, SOURCES
 from tests.page.test_html import Tags
 
@@ -135,6 +145,26 @@ def test_notes_are_folded_and_warnings_are_not(fake):
     assert text.count("WARNING: these results mix corpora") == 1
     assert "How to read this table" in folded
     assert "plain negative log-likelihood" in folded
+
+
+def test_columns_that_do_not_fit_are_further_columns_in_their_order():
+    def column(name, width, priority):
+        return TextColumn(name, True, ("x" * width,), priority=priority)
+
+    def shown(*widths):
+        names = ("row", "score", "difference", "verdict", "p", "q", "time")
+        priorities = (ROW, SCORE, DIFFERENCE, VERDICT, P_VALUE, P_VALUE, FURTHER)
+        layout = Layout(tuple(map(column, names, widths, priorities)), ("legend",))
+        main, further = divided(layout)
+        assert main.legend == ("legend",)
+        return [one.name for one in main.columns], [one.name for one in further]
+
+    first = ["row", "verdict", "score", "difference"]
+    assert shown(9, 9, 9, 9, 9, 9, 9) == ([*first, "p", "q", "time"], [])
+    assert shown(9, 9, 9, 9, 9, 9, 150) == ([*first, "p", "q"], ["time"])
+    # Columns of one priority stay together, and no later column stands before them.
+    assert shown(9, 9, 9, 9, 9, 150, 9) == (first, ["p", "q", "time"])
+    assert shown(900, 9, 9, 9, 9, 9, 9) == ([*first, "p", "q", "time"], [])  # labels are folded
 
 
 def test_settings_and_provenance_are_shown(whole, text):

@@ -148,6 +148,30 @@ def test_rows_with_the_same_words_by_two_metrics_are_one_sentence():
     assert unknown == "1 row has no score yet: D."
 
 
+def test_a_reason_is_given_where_no_metric_decides():
+    flat = judged(1, [-2.0, -2.0]).verdict  # the seeds show no spread
+    by_ppl = KINDS["cannot tell"](1).verdict
+    rows = [
+        words._JointRow("A", (KINDS["worse"](1).verdict, replace(flat, metric=PPL)), True),
+        words._JointRow("B", (flat, replace(by_ppl, metric=PPL)), True),
+    ]
+    decided, _, undecided = said_by_both(rows)
+    assert decided.startswith("Of 2 rows, 1 is worse than base by BLEU and undecided by PPL: A (")
+    reason = "undecided by BLEU, because the seeds show no spread in BLEU; undecided by PPL"
+    assert undecided.startswith(f"1 row is {reason}: B (detectable difference: ×")
+    assert "BLEU)" not in undecided
+
+
+def test_many_rows_of_two_metrics_have_the_span_of_their_differences():
+    rows = []
+    for n in range(1, MOST_NAMED + 2):
+        verdict = judged(n, [-float(n), -n - 0.02, -n + 0.03]).verdict
+        rows.append(words._JointRow(f"A h={n}", (verdict, KINDS["cannot tell"](n).verdict), True))
+    (sentence, _) = said_by_both(rows)
+    labels = ", ".join(f"A h={n}" for n in range(MOST_NAMED + 1, 0, -1))
+    assert f": {labels}; by 1.0 to 7.0 BLEU; most of all A h=7 (-7.0 BLEU [" in sentence
+
+
 def test_a_difference_has_its_size_its_interval_and_its_doubt():
     (row,) = rows = [judged(1, [-4.0, -4.2, -4.4])]
     test = row.verdict.seed_test
