@@ -26,7 +26,7 @@ from ablate.stats.comparison import PairedScores
 from ablate.stats.distributions import critical_t, f_tail
 from ablate.stats.judge import verdicts
 from ablate.stats.metrics import TRANSLATION_METRICS
-from ablate.stats.noise import OUTLIER_LEVEL
+from ablate.stats.noise import OUTLIER_LEVEL, BaseScores
 from ablate.stats.significance import LEVEL
 
 Array = NDArray[Any]
@@ -807,6 +807,45 @@ def _any_verdict(
     return any(one.word in ("worse", "better") for one in verdicts(TRANSLATION_METRICS[0], pairs))
 
 
+def judge_unpaired(scores: Array, further: int = 0) -> Array:
+    """Significant rows, (studies, rows), of studies without seeds. Base has `further` runs more
+    than a row; they stand last, and are no scores of rows.
+    """
+    significant = []
+    n = scores.shape[2] - further
+    for study in scores.tolist():
+        base = dict(enumerate(study[0]))
+        common = {run: base[run] for run in range(n)}
+        more = {run: base[run] for run in range(n, n + further)}
+        base_scores = BaseScores(common, more, is_paired=False)
+        pairs = []
+        for row in study[1:]:
+            differences = {run: row[run] - base[run] for run in range(n)}
+            pairs.append(PairedScores(differences, base_scores=base_scores))
+        found = verdicts(TRANSLATION_METRICS[0], pairs)
+        significant.append([verdict.is_different for verdict in found])
+    return np.array(significant)
+
+
+def unpaired(draws: int, seed: int) -> Iterator[str]:
+    """Error and power of runs without seeds, in files that are sorted by score."""
+    yield "| noise of the rows | rows | runs of a row | runs of base | error | power |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: |"
+    for name, spread in SPREADS.items():
+        for rows, n, further in ((1, 3, 0), (2, 3, 0), (5, 3, 0), (5, 5, 0), (13, 3, 0), (5, 3, 3)):
+            draw = np.random.default_rng(seed)
+            sds = spread(draw, draws, rows)
+            scores = np.sort(draw_study(draw, draws, rows, n + further, sds, 0.0)[:, :, :n])
+            if further:
+                more = np.zeros((draws, rows + 1, further))
+                more[:, 0] = draw.normal(size=(draws, further)) * sds[:, 0]
+                scores = np.concatenate([scores, more], axis=2)
+            error, power = error_and_power(
+                lambda drawn, _, further=further: judge_unpaired(drawn, further), scores, sds
+            )
+            yield f"| {name} | {rows} | {n} | {n + further} | {error:.3f} | {power:.2f} |"
+
+
 TABLES: dict[str, Callable[[int, int], Iterator[str]]] = {
     "complete": complete_studies,
     "base": noisier_base,
@@ -821,6 +860,7 @@ TABLES: dict[str, Callable[[int, int], Iterator[str]]] = {
     "losses": losses,
     "metrics": co_primary,
     "found": found,
+    "unpaired": unpaired,
 }
 
 
@@ -835,7 +875,7 @@ def main() -> None:
     assert OUTLIER_LEVEL == LEVEL
     for name, table in TABLES.items():
         if options.only in (None, name):
-            draws = options.draws // 10 if name == "incomplete" else options.draws
+            draws = options.draws // 10 if name in ("incomplete", "unpaired") else options.draws
             print(*table(draws, options.seed), sep="\n", end="\n\n", flush=True)
 
 

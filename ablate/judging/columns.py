@@ -89,6 +89,7 @@ class SourceTable:
         row_columns: plain names of the columns that name a row.
         lines: the lines of the table, with cells by plain names.
         notes: notes on lines that were left out, merged or interpreted.
+        is_paired: whether runs of different rows with the same seed are paired.
     """
 
     def __init__(self, lines: Iterable[Line], row_columns: Sequence[str]) -> None:
@@ -103,6 +104,7 @@ class SourceTable:
         """
         self.columns: dict[str, str] = {}
         self.notes: list[str] = []
+        self.is_paired = True
         self._clashes: dict[str, str] = {}  # message by plain name
         self.lines: list[Line] = []
         for number, line in enumerate(lines, 1):

@@ -35,9 +35,11 @@ def judged(
     is empty and `directions` has only one metric, the verdicts are by this metric.
     """
     _check_margin(margin)
-    measurements, notes = read_measurements(lines, metrics or _only_metric(directions), row_columns)
+    measurements, notes, is_paired = read_measurements(
+        lines, metrics or _only_metric(directions), row_columns
+    )
     try:
-        experiment = scores_experiment(measurements, name, base, directions, margin)
+        experiment = scores_experiment(measurements, name, base, directions, margin, is_paired)
     except UsageError as error:  # lines that were left out may be the cause
         if not notes:
             raise
@@ -79,7 +81,9 @@ def read_stream(
         The stream, the metric by which it is decided, and notes on lines that were left out or
         interpreted.
     """
-    measurements, notes = read_measurements(lines, metrics or _only_metric(directions), row_columns)
+    measurements, notes, _ = read_measurements(
+        lines, metrics or _only_metric(directions), row_columns
+    )
     metric = metric_of(measurements[0].metric, measurements, directions)
     first = measurements[0].row if base is None else base
     rows = dict.fromkeys(measurement.row for measurement in measurements)

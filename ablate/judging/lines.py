@@ -59,7 +59,7 @@ _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 def read_measurements(
     lines: Iterable[Line], metrics: Sequence[str] = (), row_columns: Sequence[str] = ()
-) -> tuple[list[RunMeasurement], list[str]]:
+) -> tuple[list[RunMeasurement], list[str], bool]:
     """Read the scores in lines.
 
     Args:
@@ -70,7 +70,8 @@ def read_measurements(
             a value.
 
     Returns:
-        The scores, and notes on lines that were left out, merged or interpreted.
+        The scores; notes on lines that were left out, merged or interpreted; and whether runs of
+        different rows with the same seed are paired.
 
     Raises:
         UsageError: a column is missing or ambiguous, a value of a metric is not a number, or the
@@ -104,7 +105,7 @@ def read_measurements(
         table.check_missing(name, completed, is_judged=name == names[0])
         measurements += [score.measurement for score in completed]
     _refuse_half_diverged(measurements)
-    return measurements, source.notes
+    return measurements, source.notes, source.is_paired
 
 
 class _Score(NamedTuple):

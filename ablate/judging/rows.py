@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from hashlib import sha256
+from itertools import chain
 
 from ablate.errors import UsageError, listed
 from ablate.formatting import first_few, plural
@@ -214,33 +216,77 @@ def _parse_seeds(texts: Sequence[str]) -> list[int]:
 
 
 def _run_numbers(lines: Sequence[Line], table: SourceTable, metrics: Sequence[str]) -> list[str]:
-    """The number of each line's run. The runs of each row are numbered in order of appearance.
+    """The number of each line's run, which takes the place of the seed.
 
     Lines with the same run name belong to one run. Without run names, the n-th line of a row with
-    the same metric, item and resample belongs to the n-th run.
+    the same metric, item and resample belongs to the n-th run. Rows are paired by the names of runs
+    if rows share names, and else not at all.
     """
     names = [name for name in RUN_NAMES if name not in table.row_columns]
     run_column = table.first_filled(lines, names)
     if run_column is None:
         _refuse_curves(lines, table, metrics)
-    numbers = []
-    numbers_by_run: dict[str, dict[str | int, int]] = {}  # row -> run -> number
+    runs: dict[str, dict[str, list[Line]]] = {}  # row -> run -> lines
+    run_of_line = []
     score_counts = Counter[tuple[str, ...]]()
     for line in lines:
         score_key = (line.row, *map(line.text, ("metric", "item", "resample")))
         score_counts[score_key] += 1
-        row_runs = numbers_by_run.setdefault(line.row, {})
         # The count identifies the run of a line without a run name.
-        run = line.text(run_column) or score_counts[score_key]
-        numbers.append(str(row_runs.setdefault(run, len(row_runs) + 1)))
-    counts = counts_text({row: len(row_runs) for row, row_runs in numbers_by_run.items()})
-    table.notes.append(
-        f"No column seed: the runs of each row are numbered in their order ({counts})."
-    )
+        run = line.text(run_column) or f"line {score_counts[score_key]}"
+        run_of_line.append((line.row, run))
+        runs.setdefault(line.row, {}).setdefault(run, []).append(line)
+    counts = counts_text({row: len(row_runs) for row, row_runs in runs.items()})
+    if run_column is not None and _share_names(list(runs.values())):
+        numbers = _numbers_by_name(run_of_line)
+        meaning = "rows are paired by the names of runs"
+    else:
+        numbers = _random_numbers(runs)
+        table.is_paired = False
+        meaning = "runs are taken as independent, and rows are not paired"
+    table.notes.append(f"No column seed: {meaning} ({counts}).")
     if duplicates := _count_duplicates(lines):
         table.notes.append(
             f"Lines equal to an earlier line, counted as further runs: {counts_text(duplicates)}."
         )
+    return [numbers[run] for run in run_of_line]
+
+
+def _share_names(rows: Sequence[Collection[str]]) -> bool:
+    """Whether a run of one row has the name of a run of another row. Numbers only count the runs of
+    each row, perhaps in the order of their scores.
+    """
+    names = [name.removesuffix(".0") for name in chain.from_iterable(rows)]
+    return len(names) > len(set(names)) and not all(map(str.isdecimal, names))
+
+
+def _numbers_by_name(runs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """The number of each run, given as (row, name): the same for runs with the same name."""
+    numbers: dict[str, str] = {}
+    return {(row, name): numbers.setdefault(name, str(len(numbers) + 1)) for row, name in runs}
+
+
+def _random_numbers(
+    runs: Mapping[str, Mapping[str, Sequence[Line]]],
+) -> dict[tuple[str, str], str]:
+    """Number the runs of each row at random, in the same way for the same scores.
+
+    The order of the file must not count. It is often the order of the scores, and of a row with
+    more runs than base only as many runs as base has are compared with base. A hash of the lines of
+    a run says nothing about its score.
+
+    Args:
+        runs: lines by row and by run.
+    """
+    numbers = {}
+    for row, row_runs in runs.items():
+        digests = {}
+        for run, lines in row_runs.items():
+            texts = sorted(repr(sorted(map(str, line.cells.items()))) for line in lines)
+            # With the row, so that rows with equal scores are not paired by their scores.
+            digests[run] = sha256(repr([row, texts]).encode()).hexdigest()
+        for number, run in enumerate(sorted(row_runs, key=digests.__getitem__), 1):
+            numbers[row, run] = str(number)
     return numbers
 
 

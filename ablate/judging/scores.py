@@ -61,6 +61,7 @@ def scores_experiment(
     base: str | None = None,
     directions: Mapping[str, bool] | None = None,
     margin: float | None = None,
+    is_paired: bool = True,
 ) -> Experiment:
     """Make an experiment from scores. Seeds that only base has become its further seeds.
 
@@ -70,6 +71,7 @@ def scores_experiment(
         base: label of base; None for the only row whose label is in BASES.
         directions: whether more is better, by metric, for metrics whose name does not imply it.
         margin: margin of equivalence in the first metric; None for no margin.
+        is_paired: whether runs with the same seed are paired.
 
     Raises:
         UsageError: the rows cannot be compared, or the direction of a metric is unknown.
@@ -113,6 +115,7 @@ def scores_experiment(
         totals={base: len(rows) - 1},
         looks=Looks.judged_once(len(shared_seeds)),
         further_seeds=tuple(seed for seed in seeds[base] if seed not in shared_seeds),
+        is_paired=is_paired,
         margins={} if margin is None else {metrics[0].name: margin},
     )
 

@@ -22,7 +22,8 @@ _SMALLEST_P = 1e-15  # smaller p values are reported as this one
 class PairedScores:
     """Scores of a row and of base in one metric, paired by seed.
 
-    differences: row - base, by seed, for the seeds with a score of both.
+    differences: row - base, by seed, for the seeds with a score of both. Without paired runs, the
+        seeds only count the runs, so that a single difference has no meaning, but their mean does.
     resamples: scores of the row and of base on the resampled test sets, by seed; empty if they are
         unknown.
     diverged, base_diverged: number of diverged seeds of the row and of base.
@@ -34,7 +35,8 @@ class PairedScores:
     pending: number of the row's seeds that have not ended.
     same_training: whether the row reuses base's trained models and differs only in how they are
         evaluated, such as in the beam size. The noise of such a row is estimated separately.
-    base_with_further_seeds: base's scores, if base has seeds that no row has; else None.
+    base_scores: base's scores, if base has seeds that no row has or if runs are unpaired; else
+        None.
     shift: number that was added to each difference, because base's mean also counts the seeds that
         no row has: their weight times (base's mean over the row's seeds - base's mean over the
         further seeds).
@@ -52,7 +54,7 @@ class PairedScores:
     base_pending: int = 0
     pending: int = 0
     same_training: bool = False
-    base_with_further_seeds: BaseScores | None = None
+    base_scores: BaseScores | None = None
     shift: float = 0.0
     possible: Interval = (-math.inf, math.inf)
     base_label: str = ""
@@ -75,8 +77,11 @@ class PairedScores:
     @property
     def is_constant_zero(self) -> bool:
         """Whether every score equals base's score, as after a change that has no effect; true
-        without a difference.
+        without a difference. Unpaired scores tell this only if all of them are equal.
         """
+        base = self.base_scores
+        if base is not None and not base.is_paired and len({*base.common.values()}) > 1:
+            return not self.differences
         return not any(self.differences.values())
 
     @property
@@ -301,7 +306,7 @@ class ScoreComparison:
         half_width = self.half_width(level, row.n)
         p_values = self.p_values(row.mean)
         return SeedTest(
-            std=statistics.stdev(row.differences.values()),
+            std=self._std_over_seeds,
             p=p_values.pooled,
             p_own=p_values.own,
             level=level,
@@ -310,6 +315,17 @@ class ScoreComparison:
             high=row.mean + half_width,
             error=self.noise.pooled.error(row.n),
         )
+
+    @property
+    def _std_over_seeds(self) -> float:
+        """Standard deviation of a difference over seeds. Without paired runs, it is the root of the
+        sum of the two variances.
+        """
+        base = self.row.base_scores
+        if base is not None and not base.is_paired:
+            assert self.noise is not None
+            return math.sqrt(sum(variance.value for variance in self.noise.own.seeds))
+        return statistics.stdev(self.row.differences.values())
 
     def more_seeds(self, level: float) -> int | None:
         """Number of seeds to add so that a true difference as large as the observed mean is found
@@ -339,7 +355,7 @@ def compare(rows: Sequence[PairedScores], level: float) -> list[ScoreComparison]
             groups.setdefault(group, []).append(position)
     compared: dict[int, ScoreComparison] = {}
     for (_, separate), positions in groups.items():
-        base = rows[positions[0]].base_with_further_seeds if separate is None else None
+        base = rows[positions[0]].base_scores if separate is None else None
         noise = seed_noise([rows[position].differences for position in positions], base)
         for index, position in enumerate(positions, 1):  # index 0 of `noise` is base
             compared[position] = _comparison(rows[position], noise, index, level)
@@ -381,7 +397,7 @@ def _shifted_by_further_seeds(row: PairedScores, noise: SeedNoise) -> PairedScor
     (1 - w) common + w further. Therefore row - base grows by w (common - further).
     """
     weight = noise.weight(row.n)
-    base = row.base_with_further_seeds
+    base = row.base_scores
     if base is None or not weight:
         return row
     common = statistics.fmean(base.common[seed] for seed in row.differences)

@@ -3,7 +3,8 @@ two-way layout row x seed.
 
 The model of a score is: effect of the row + effect of the seed + noise. Rows are compared with base
 on the same seeds, so the effect of the seed cancels in a difference from base. Further seeds of
-base make its mean more precise; they help less if the effect of the seed is large.
+base make its mean more precise; they help less if the effect of the seed is large. Runs of other
+code without seeds are unpaired: no effect of a seed is fitted.
 """
 
 from __future__ import annotations
@@ -34,18 +35,22 @@ class BaseScores:
 
     common: of the seeds that rows have as well.
     further: of the seeds that no row has.
+    is_paired: whether runs with the same seed share the effect of the seed. Otherwise the seeds
+        only count the runs of each row.
     """
 
     common: Mapping[int, float]
     further: Mapping[int, float]
+    is_paired: bool = True
 
 
 @dataclass(frozen=True)
 class FurtherSeeds:
     """Estimates from the seeds that only base has.
 
-    scores: scores of base with these seeds, two or more.
-    seed_effect: variance of the effect of the seed, which is the same for rows and base.
+    scores: scores of base with these seeds, two or more; any number without paired runs.
+    seed_effect: variance of the effect of the seed, which is the same for rows and base; 0 without
+        paired runs.
     base: variance of base's noise, from all seeds of base.
     """
 
@@ -72,7 +77,8 @@ class SeedNoise:
     row_variances: variance of base and of each row, from the residuals of each.
     pooled: mean variance of base and the rows, without outliers.
     outliers: indexes of the rows that are significantly noisier than all others.
-    further: estimates from the seeds that only base has; None if there are fewer than two.
+    further: estimates from the seeds that only base has; None if there are fewer than two, unless
+        runs are unpaired.
     """
 
     row_variances: tuple[Variance, ...]
@@ -137,16 +143,23 @@ def seed_noise(rows: Sequence[Differences], base: BaseScores | None = None) -> S
 
     Args:
         rows: differences of each row by seed: one row or more, each with two seeds or more.
-        base: base's scores if base has seeds that no row has.
+        base: base's scores, if base has seeds that no row has or if runs are unpaired.
     """
     layout = _Layout(rows)
     pool = list(range(len(rows) + 1))
     while True:
-        variances = layout.variances(pool)
-        further = None
-        if base is not None:
-            further = _further_seeds(layout, pool, variances, base)
-        df = max(1.0, sum(variances[row].df for row in pool) - (len(layout.seeds) - 1))
+        if base is not None and not base.is_paired:
+            variances = _unpaired_variances(rows, base)
+            df = sum(variances[row].df for row in pool)
+            further: FurtherSeeds | None = FurtherSeeds(
+                tuple(base.further.values()), 0.0, variances[0]
+            )
+        else:
+            variances = layout.variances(pool)
+            df = max(1.0, sum(variances[row].df for row in pool) - (len(layout.seeds) - 1))
+            further = None
+            if base is not None:
+                further = _further_seeds(layout, pool, variances, base)
         if further is not None:
             if 0 in pool:
                 df += further.base.df - variances[0].df
@@ -158,6 +171,24 @@ def seed_noise(rows: Sequence[Differences], base: BaseScores | None = None) -> S
         pool.remove(outlier)
     outliers = frozenset(range(len(variances))).difference(pool)
     return SeedNoise(tuple(variances), Variance(_pooled(variances, pool), df), outliers, further)
+
+
+def _unpaired_variances(rows: Sequence[Differences], base: BaseScores) -> list[Variance]:
+    """Sample variances of base, from all its scores, and of each row."""
+    samples = [[*base.common.values(), *base.further.values()]]
+    for row in rows:
+        samples.append([difference + base.common[seed] for seed, difference in row.items()])
+    resolution = _resolution(max(abs(score) for scores in samples for score in scores))
+    variances = []
+    for scores in samples:
+        value = statistics.variance(scores)
+        variances.append(Variance(value if value >= resolution else 0.0, len(scores) - 1.0))
+    return variances
+
+
+def _resolution(largest: float) -> float:
+    """The smallest variance of scores up to `largest` that is no rounding error of equal scores."""
+    return (1e-12 * (1.0 + largest)) ** 2
 
 
 def _pooled(variances: Sequence[Variance], pool: Sequence[int]) -> float:
@@ -236,8 +267,7 @@ class _Layout:
             for column, seed in enumerate(self.seeds):
                 self.values[index, column] = row.get(seed, 0.0)
                 self.present[index, column] = seed in row
-        # A smaller variance is a rounding error of equal differences.
-        self.resolution = (1e-12 * (1.0 + float(abs(self.values).max()))) ** 2
+        self.resolution = _resolution(float(abs(self.values).max()))
 
     def seed_means(
         self, rows: Sequence[int], base: Mapping[int, float], noise: float

@@ -263,6 +263,8 @@ class Experiment:
     rows: the rows, beginning with a base.
     seeds: the seeds of every row.
     further_seeds: seeds that only bases have.
+    is_paired: whether runs of different rows with the same seed have anything in common. Otherwise
+        the seeds only count the runs of each row, as in scores of other code without seeds.
     measured: all metrics with scores.
     shown: the metrics of the table besides perplexity. Single test items are scored in the first.
     judged: the metrics of the verdicts.
@@ -288,6 +290,7 @@ class Experiment:
     totals: Mapping[str, int]
     looks: Looks
     further_seeds: tuple[int, ...] = ()
+    is_paired: bool = True
     margins: Mapping[str, float] = field(default_factory=dict)
     error_rate: float = LEVEL
     signatures: Mapping[str, list[str]] = field(default_factory=dict)

@@ -210,7 +210,8 @@ class Power:
         if self.source == "runs":
             if self.rows == self.rows_open:
                 return f"{noise}, estimated from the runs of base"
-            noise += ", estimated from the differences between rows and base"
+            noise += ", estimated from the "
+            noise += "differences between rows and base" if self.experiment.is_paired else "scores"
             if self.rows_open:  # the other rows may have less noise
                 noise += f", without {self.rows_open} of {plural(self.rows, 'row')}"
             return noise
@@ -257,17 +258,20 @@ def power_of_scores(experiment: Experiment, metrics: Iterable[Metric]) -> list[P
     is_known = False
     rows = [row for row in experiment.rows if row.base == base.label and not row.is_base]
     duplicate_labels = duplicates(rows)
+    is_paired = experiment.is_paired
+    further = () if is_paired else experiment.further_seeds
     for metric in dict.fromkeys(metrics):
         pairs = []
         for row in rows:
-            pair = paired_scores(metric, row, base, experiment.seeds)
+            pair = paired_scores(metric, row, base, experiment.seeds, further, is_paired)
             # A row of base's trainings has almost no noise against base, unlike other rows.
             if row.label not in duplicate_labels and not pair.same_training:
                 pairs.append(pair)
         sd = scores_of(base.runs, metric).std
         # The pooled estimate is better than the standard deviation of base's scores.
-        if noisy := [pair.differences for pair in pairs if pair.shows_noise]:
-            sd = math.sqrt(seed_noise(noisy).pooled.value)
+        if noisy := [pair for pair in pairs if pair.shows_noise]:
+            differences = [pair.differences for pair in noisy]
+            sd = math.sqrt(seed_noise(differences, noisy[0].base_scores).pooled.value)
         is_known |= sd is not None
         if sd or metric in experiment.judged:
             sentences = _sd_over_sentences(pairs, resamples_of(base.runs, metric))

@@ -44,8 +44,11 @@ def paired_scores(
     base: ExperimentRow,
     seeds: Sequence[int],
     further: Sequence[int] = (),
+    is_paired: bool = True,
 ) -> PairedScores:
-    """Pair the scores of a row and of its base by seed. Only base has the further seeds."""
+    """Pair the scores of a row and of its base by seed. Only base has the further seeds. Without
+    `is_paired`, the seeds only count the runs.
+    """
     row_runs = [run for run in row.runs if run.seed in seeds]
     base_runs = [run for run in base.runs if run.seed in seeds]
     base_scores = scores_of(base_runs, metric)
@@ -55,9 +58,9 @@ def paired_scores(
         paired_base_scores = base_scores.only_seeds(differences).transformed.values()
         possible = metric.possible_differences(statistics.fmean(paired_base_scores))
     all_base_scores = None
-    if further:
+    if further or not is_paired:
         further_scores = scores_of(base.runs, metric).only_seeds(further)
-        all_base_scores = BaseScores(base_scores.transformed, further_scores.transformed)
+        all_base_scores = BaseScores(base_scores.transformed, further_scores.transformed, is_paired)
     resampled = resamples_of(row_runs, metric)
     base_resampled = resamples_of(base_runs, metric)
     resamples = {}
@@ -76,7 +79,7 @@ def paired_scores(
         base_pending=len(base_runs) - base_states["done"] - base_states["diverged"],
         pending=len(row_runs) - states["done"] - states["diverged"],  # a failed run may be repeated
         same_training={run.id for run in row_runs} == {run.id for run in base_runs},
-        base_with_further_seeds=all_base_scores,
+        base_scores=all_base_scores,
         possible=possible,
         base_label=base.label,
     )
@@ -105,8 +108,10 @@ def verdicts_on(
     distinct = [(base, row) for base, row in pairs if row.label not in first_labels]
 
     def pair_up(seeds: Sequence[int]) -> list[PairedScores]:
-        further = experiment.further_seeds
-        return [paired_scores(metric, row, base, seeds, further) for base, row in distinct]
+        further, is_paired = experiment.further_seeds, experiment.is_paired
+        return [
+            paired_scores(metric, row, base, seeds, further, is_paired) for base, row in distinct
+        ]
 
     looks = experiment.looks
     if looks.judged:

@@ -361,7 +361,7 @@ class Sweep:
             "load": (),
             "logs": ("status", "--logs"),
             "publish": ("publish",),
-            **{name: tuple(name.split()) for name in CHANGING},
+            **{name: (name,) for name in CHANGING},
         }
 
     def _outcome(self, folder: Path, verb: str) -> Done:

@@ -501,8 +501,59 @@ def test_items_without_a_seed_are_those_of_one_run(tmp_path):
         for item in range(50)
     ]
     text = conclusions(csv_of(lines), tmp_path)
-    assert "numbered in their order (base 1, a 1)" in text
+    assert "runs are taken as independent, and rows are not paired (base 1, a 1)" in text
     assert "Better" not in text
+
+
+def without_seeds(rows):
+    """A file without a column of seeds."""
+    return csv_of([{"row": row, "acc": score} for row, scores in rows.items() for score in scores])
+
+
+def test_a_file_sorted_by_score_without_seeds_keeps_the_error(tmp_path):
+    draw = np.random.default_rng(3)
+    false = 0
+    for _ in range(200):
+        rows = {row: np.sort(draw.normal(50, 1, 5)) for row in ("base", "a", "b", "c")}
+        words = judgments(without_seeds(rows), tmp_path)
+        false += any(word["acc"] in ("worse", "better") for word in words.values())
+    assert false <= 0.05 * 200 + 2 * (200 * 0.05 * 0.95) ** 0.5
+
+
+def test_the_order_of_lines_without_seeds_does_not_change_a_number(tmp_path):
+    rows = {"base": [50.0, 51.2, 52.1, 50.7], "a": [53.1, 54.0, 52.9], "b": [49.9, 51.0, 50.2]}
+    shuffled = {row: scores[::-1] for row, scores in rows.items()}
+    file = tmp_path / "scores.csv"
+    outputs = []
+    for scores in (rows, shuffled):
+        file.write_text(without_seeds(scores))
+        judged_rows = json.loads(inside("judge", file, "--format", "json").out)["rows"]
+        outputs.append([row["against_base"] for row in judged_rows])
+    assert outputs[0] == outputs[1]
+    a = outputs[0][1]["acc"]
+    assert a["mean"] == pytest.approx(np.mean(rows["a"]) - np.mean(rows["base"]))
+
+
+def test_names_of_runs_that_rows_share_pair_them_without_seeds(tmp_path):
+    names = ["run a", "run b", "run c"]
+    seeds = dict(zip(names, (1, 2, 3), strict=True))
+    named = [
+        {"row": row, "id": name, "loss": SCORES[row, seeds[name]]}
+        for row, order in (("base", names), ("wide", names[::-1]), ("deep", names))
+        for name in order
+    ]
+    with_seeds = judgments(csv_of(WIDE), tmp_path)
+    assert judgments(csv_of(named), tmp_path) == with_seeds
+    assert "rows are paired by the names of runs (base 3, wide 3, deep 3)" in conclusions(
+        csv_of(named), tmp_path
+    )
+
+
+def test_equal_unpaired_scores_of_two_rows_are_no_proof_of_equality(tmp_path):
+    rows = {"base": [50.0, 51.0, 52.0], "a": [50.0, 51.0, 52.0]}
+    assert judgments(without_seeds(rows), tmp_path)["a"]["acc"] == "cannot tell"
+    same = {"base": [50.0, 50.0, 50.0], "a": [50.0, 50.0, 50.0]}
+    assert judgments(without_seeds(same), tmp_path)["a"]["acc"] == "no difference"
 
 
 def test_scores_of_different_steps_are_noted_and_refused_without_a_state(tmp_path):
@@ -766,6 +817,7 @@ def test_numbers_that_count_the_runs_of_each_row_are_no_ids_of_shared_trainings(
         for seed, score in enumerate(scores, 1)
     ]  # fmt: skip
     plain = ablate.judge(pd.DataFrame(lines))
+    paired = ablate.judge(pd.DataFrame([{**line, "seed": line["replicate"]} for line in lines]))
     for kind in (int, float, str):
         counted = ablate.judge(
             pd.DataFrame([{**line, "run": kind(line["replicate"])} for line in lines])
@@ -779,7 +831,7 @@ def test_numbers_that_count_the_runs_of_each_row_are_no_ids_of_shared_trainings(
         named = [{**line, "run": name or line["row"]} for line in lines]
         seeded = [{**line, "seed": line["replicate"]} for line in named]
         found = ablate.judge(pd.DataFrame(seeded))
-        pd.testing.assert_frame_equal(found, plain)
+        pd.testing.assert_frame_equal(found, paired)
         assert any("several seeds: sweep-7" in text for text in found.attrs["remarks"]) == bool(
             name
         )

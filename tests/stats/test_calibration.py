@@ -81,7 +81,7 @@ def test_the_restatement_gives_the_verdicts_if_base_has_further_seeds(spread, ro
     for study, more, significant in zip(scores, further, expected, strict=True):
         base = BaseScores(dict(enumerate(study[0].tolist())), dict(enumerate(more.tolist(), n)))
         pairs = [
-            PairedScores(dict(enumerate((row - study[0]).tolist())), base_with_further_seeds=base)
+            PairedScores(dict(enumerate((row - study[0]).tolist())), base_scores=base)
             for row in study[1:]
         ]
         found = [verdict.is_different for verdict in verdicts(PPL, pairs)]

@@ -391,3 +391,42 @@ def test_a_single_further_seed_changes_nothing():
     assert noise.further is None
     assert noise.weight(3) == 0.0
     assert noise == with_further_seeds(scores, [])
+
+
+def unpaired(scores):
+    """The noise of a study without paired runs; the first row is base, perhaps with more runs."""
+    n = min(map(len, scores))
+    base = dict(enumerate(scores[0]))
+    common = {run: base[run] for run in range(n)}
+    further = {run: base[run] for run in range(n, len(base))}
+    rows = [{run: row[run] - base[run] for run in range(n)} for row in scores[1:]]
+    return seed_noise(rows, BaseScores(common, further, is_paired=False))
+
+
+def test_unpaired_runs_have_the_variances_of_their_rows():
+    scores = [[1.0, 2.0, 4.0, 5.0, 3.0], [3.0, 1.0, 2.0], [5.0, 5.5, 9.0]]
+    noise = unpaired(scores)
+    expected = [Variance(pytest.approx(np.var(row, ddof=1)), len(row) - 1) for row in scores]
+    assert list(noise.row_variances) == expected
+    assert noise.pooled.df == 4 + 2 + 2
+    # Base's mean of five runs has the variance V / 5, and the mean of a row V / 3.
+    row, base = noise.own_components(2, 3)
+    assert (row.value / 3, base.value / 3) == pytest.approx(
+        (
+            4.75 / 3,
+            np.var(scores[0], ddof=1) / 5,
+        )
+    )
+
+
+def test_the_order_of_unpaired_runs_does_not_count():
+    scores = np.random.default_rng(0).normal(size=(4, 5))
+    plain, in_order = unpaired(scores.tolist()), unpaired(np.sort(scores).tolist())
+    for one, other in zip(plain.row_variances, in_order.row_variances, strict=True):
+        assert one.value == pytest.approx(other.value)
+    assert plain.pooled.value == pytest.approx(in_order.pooled.value)
+
+
+def test_equal_unpaired_scores_have_no_noise():
+    noise = unpaired([[0.3, 0.3, 0.3], [0.1 + 0.2, 0.3, 0.3]])
+    assert [variance.value for variance in noise.row_variances] == [0.0, 0.0]

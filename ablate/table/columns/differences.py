@@ -10,6 +10,7 @@ from ablate.stats.metrics import PPL, Metric
 from ablate.stats.significance import LEVEL, POWER
 from ablate.stats.verdict import Verdict, joint_short
 from ablate.table.columns.column import Column, Form
+from ablate.table.experiment import Experiment
 from ablate.table.layout import (
     DIFFERENCE,
     JOINT_VERDICT,
@@ -204,10 +205,9 @@ def _difference_lines(table: Table, form: Form) -> Iterator[str]:
     with_intervals = [metric for metric in shown if _has_intervals(table, metric)]
     without_intervals = [metric for metric in shown if metric not in with_intervals]
     if with_intervals:
-        further = ", with base's further seeds" if table.experiment.further_seeds else ""
         text = (
-            f"mean difference from base, paired by seed{further}, with a confidence interval. Its "
-            f"level is 95 % or more for each row by itself, not for all rows jointly."
+            f"mean difference from base{_pairing(table.experiment)}, with a confidence interval. "
+            f"Its level is 95 % or more for each row by itself, not for all rows jointly."
         )
         for metric in table.judged_metrics:
             if metric in with_intervals:
@@ -222,6 +222,14 @@ def _difference_lines(table: Table, form: Form) -> Iterator[str]:
                 break
         heads = _heads(without_intervals, shown)
         yield f"{heads}: mean difference from base; no interval, because {reason}."
+
+
+def _pairing(experiment: Experiment) -> str:
+    """How the runs of a row and of base are paired, after a comma."""
+    if not experiment.is_paired:
+        return ", of unpaired runs"
+    further = ", with base's further seeds" if experiment.further_seeds else ""
+    return f", paired by seed{further}"
 
 
 def _intervals_and_verdicts(table: Table, metric: Metric) -> str:

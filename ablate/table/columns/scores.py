@@ -36,7 +36,8 @@ def score_columns(table: Table, form: Form) -> Iterator[Column]:
         yield column
     for metric in metrics:
         key = f"delta_{metric.name}"
-        column = Column(key, value=partial(_difference, metric.name), parts=statistics_columns(key))
+        value = partial(_difference, metric.name, table.experiment.is_paired)
+        column = Column(key, value=value, parts=statistics_columns(key))
         if metric == table.shown_metrics[0]:
             column = replace(column, legend=partial(_legend, table))
         yield column
@@ -57,8 +58,12 @@ def _scores(metric: Metric, row: TableRow) -> dict[str, Any]:
     return content
 
 
-def _difference(name: str, row: TableRow) -> dict[str, Any]:
-    return row.deltas.get(name, Scores()).as_json(len(row.runs))
+def _difference(name: str, is_paired: bool, row: TableRow) -> dict[str, Any]:
+    """The difference from base. The differences of single runs mean something only in pairs."""
+    content = row.deltas.get(name, Scores()).as_json(len(row.runs))
+    if not is_paired:
+        content = {**content, "std": None, "values": []}
+    return content
 
 
 def _cell(table: Table, metric: Metric, best: float | None, mark: Mark, row: TableRow) -> str:
