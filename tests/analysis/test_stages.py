@@ -3,7 +3,8 @@
 import pytest
 
 from ablate.analysis import stages
-from ablate.analysis.stages import advance, next_stage
+from ablate.analysis.stages import advance, execute_stages, next_stage
+from tests.cli.inside import inside
 
 
 @pytest.fixture
@@ -38,6 +39,32 @@ def finish(results, runs):
         for run in results.planned.of(row):
             if run.id in runs:
                 results.done(row.label, run.seed, 5.0, 25.0)
+
+
+def test_in_a_study_of_one_stage_it_is_computed_once(fake, judged, computed):
+    results = fake()
+    executed = []
+
+    def execute(stage):
+        executed.append(stage)
+        finish(results, stage.missing)
+
+    first = next_stage(results.study, results.results)
+    end = execute_stages(first, results.results, execute, print)
+    assert executed == [first]
+    assert len(judged) == 1
+    assert computed == [12, 0]  # before the first run, and which of them are left to others
+    assert (end.missing, end.is_over) == ((), True)
+
+
+@pytest.mark.parametrize("words", [("plan",), ("status",), ("status", "--watch")])
+def test_a_command_computes_it_once(fake, judged, words):
+    results = fake()
+    finish(results, {run.id for run in results.planned})
+    verb, *options = words
+    done = inside(verb, results.study.path, "--results", results.results.root, *options)
+    assert (done.code, done.err) == (0, "")
+    assert len(judged) == 1
 
 
 def test_runs_that_others_hold_are_left_to_them(fake):
