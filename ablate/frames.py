@@ -81,8 +81,8 @@ def load(
     """Load the results of a study.
 
     Missing scores of finished runs are computed first and cached, as by `ablate table`. The numbers
-    of unfinished runs are NaN or NA. Warns if the results root does not exist, or if `flops` uses
-    assumed lengths because a corpus is damaged.
+    of unfinished runs are NaN or NA. Warns if the results root does not exist or has no result of
+    the study, or if `flops` uses assumed lengths because a corpus is damaged.
 
     Args:
         study: the study file.
@@ -150,11 +150,15 @@ def load(
     attrs: dict[str, Any] = {"study": content.name, "judge": list(content.metrics.judged)}
     if per == "step":
         frame = steps_frame(planned, root)
+        if frame.empty and folder.is_dir():
+            warnings.warn(f"no run of this study has a log in {folder}", stacklevel=3)
         frame.attrs |= attrs
         return frame
     if per == "row":
         outcome = scored_outcome_of(planned, root)
         _refuse(outcome.unscored, outcome.runs)
+        if without := _without_result(outcome.runs, folder):
+            warnings.warn(without, stacklevel=3)
         for fault in outcome.experiment.notes.faults:
             # Such as a corpus whose lengths `flops` needs.
             warnings.warn(fault, stacklevel=3)
@@ -168,9 +172,18 @@ def load(
     else:
         runs, faults = read_scored_runs(planned, root)
         _refuse(faults, runs)
+        if without := _without_result(runs, folder):
+            warnings.warn(without, stacklevel=3)
         frame = runs_frame(planned, runs)
         frame.attrs |= attrs | {"signatures": signatures(planned, runs)}
     return frame
+
+
+def _without_result(runs: Iterable[RunResult], folder: Path) -> str:
+    """A warning if no run has a result in an existing results root; otherwise empty."""
+    if not folder.is_dir() or any(run.result for run in runs):
+        return ""
+    return f"no run of this study has a result in {folder}"
 
 
 def selection(

@@ -244,11 +244,9 @@ def _cost(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) 
         if run.provenance:
             machines.update(map(machine_text, run.provenance.all_parts))
     flops = None
-    lengths = lengths_of(runs, results)
-    steps: float | None = cost.steps(row.config, lengths)  # as planned
     if steps_made:
         steps = sum(steps_made) / len(steps_made)
-    if steps is not None:
+        lengths = lengths_of(runs, results)
         flops = flops_per_step(planned, row, lengths) * row.config.mean_steps(steps)
     return TrainingCost(Scores(seconds), Scores(rates), flops, tuple(sorted(machines)))
 

@@ -70,7 +70,8 @@ class TrainingCost:
 
     seconds: time of a training with its evaluations, by seed; only finished seeds.
     tokens_per_second: number of training tokens divided by `seconds`, by seed.
-    flops: FLOPs of a training, in closed form; None while the number of steps is unknown.
+    flops: FLOPs of a training, in closed form; None until a seed is finished, which gives the
+        lengths of the corpus and the number of steps.
     machines: devices and processors that trained the row.
     """
 

@@ -168,7 +168,9 @@ def test_load_by_step_has_learning_curves(results):
 
 
 def test_load_by_step_without_any_log_is_an_empty_frame(results):
-    frame = load(results, per="step")
+    with pytest.warns(UserWarning, match="no run of this study has a log in ") as warned:
+        frame = load(results, per="step")
+    assert len(warned) == 1
     assert frame.empty
     assert frame.index.names == ["row", "seed", "step"]
 
@@ -176,7 +178,11 @@ def test_load_by_step_without_any_log_is_an_empty_frame(results):
 def test_missing_numbers_keep_their_columns_numeric(tmp_path):
     (tmp_path / "results").mkdir()
     results = Fake(tmp_path / "results", study_from(tmp_path, SMALL))
-    frame = load(results)
+    without = "no run of this study has a result in "
+    with pytest.warns(UserWarning, match=without) as warned:
+        frame = load(results)
+    assert len(warned) == 1
+    assert frame["flops"].isna().all()  # lengths of the corpus and steps are not known
     assert (
         frame["delta_bleu_low"].dtype
         == frame["bleu_mean"].dtype
@@ -184,7 +190,8 @@ def test_missing_numbers_keep_their_columns_numeric(tmp_path):
         == "float64"
     )
     assert frame["steps"].dtype == "Int64"
-    assert load(results, per="run")["steps"].dtype == "Int64"
+    with pytest.warns(UserWarning, match=without):
+        assert load(results, per="run")["steps"].dtype == "Int64"
 
 
 def test_results_is_the_default_root(results, monkeypatch):
