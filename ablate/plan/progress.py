@@ -207,7 +207,8 @@ class ProgressReader:
         rows: dict[str, RowProgress] = {}
         for row in self.runs.rows:
             progress = self._row(row)
-            if not row.is_base:  # the base of the row comes first
+            # A candidate of a tuning run is compared with the others by its loss, not with base.
+            if row.is_decoded and not row.is_base:  # the base of the row comes first
                 difference = self._difference(progress, rows[row.base])
                 progress = replace(progress, against_base=difference)
             rows[row.label] = progress

@@ -104,18 +104,27 @@ def _table(progress: StudyProgress, rows: Sequence[RowProgress], width: int) -> 
     runs, main_metric = progress.runs, progress.main_metric
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim underline")
     table.add_column("row", no_wrap=True, min_width=min(LEAST_LABEL, width))
-    for title in ("seeds", "PPL", "vs base", main_metric.title):
-        table.add_column(title, justify="left" if title == "vs base" else "right", no_wrap=True)
+    # Tuning runs are not compared with base, and their only score is the perplexity.
+    compares = any(row.row.is_decoded for row in rows)
+    scores = main_metric != PPL
+    for title in ("seeds", "PPL"):
+        table.add_column(title, justify="right", no_wrap=True)
+    if compares:
+        table.add_column("vs base", no_wrap=True)
+    if scores:
+        table.add_column(main_metric.title, justify="right", no_wrap=True)
     table.add_column("step, tokens/s", no_wrap=True)
     for row in rows:
-        table.add_row(
+        cells: list[str | Text] = [
             _label(row.row, max(LEAST_LABEL, width - ROOM_OF_NUMBERS)),
             f"{row.ppl.n}/{len(runs.seeds_of(row.row))}",
             _perplexity(row),
-            _against(row),
-            number(row.main_scores.mean, main_metric.digits),
-            _activity(row),
-        )
+        ]
+        if compares:
+            cells.append(_against(row))
+        if scores:
+            cells.append(number(row.main_scores.mean, main_metric.digits))
+        table.add_row(*cells, _activity(row))
     return table
 
 

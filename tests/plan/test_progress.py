@@ -1,14 +1,18 @@
 """The progress of a study, read from the files of its runs."""
 
+import io
 import json
 import math
 import statistics
 
 import pytest
+from rich.console import Console
 
+from ablate.analysis.tuning_runs import tuning_runs_of
 from ablate.plan import progress as module
 from ablate.plan import time_left
 from ablate.plan.progress import PerplexityDifference, ProgressReader
+from ablate.report.live_table import live_table
 from ablate.store.records import Memory
 from ablate.study import runs_of
 from tests.report.fakes import Fake, study_from
@@ -95,6 +99,24 @@ def test_running_rows_are_compared_at_the_last_step_that_both_have_evaluated(fla
     assert row(found, "base").against_base is None
     assert row(found, "D dropout=0.3").against_base is None
     assert row(found, "decoding beam=1").against_base is None  # it has the runs of base
+
+
+def test_candidates_of_tuning_runs_are_not_compared_with_base(tmp_path):
+    tune = "tune: {grid: {learning_rate: [0.001, 0.002]}, seeds: [101]}\n"
+    runs = tuning_runs_of(runs_of(study_from(tmp_path, FLAT + tune)))
+    made = Fake(tmp_path / "results", runs)
+    for tuning_row in runs.rows:
+        evaluated(made, tuning_row.label, 101, {20: 30.0})
+        made.at(tuning_row.label, 101, 60, alive=True, perplexity=30.0)
+    found = read(made)
+    assert len(found.rows) > 2
+    assert {each.against_base for each in found.rows} == {None}
+    console = Console(file=io.StringIO(), width=140)
+    console.print(live_table(found, 140, 40))
+    text = console.file.getvalue()
+    assert "vs base" not in text
+    assert text.count("PPL") == 1
+    assert "~30.00" in text
 
 
 def test_running_seeds_are_compared_at_the_last_step_that_all_of_them_have_evaluated(flat):
