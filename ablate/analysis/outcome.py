@@ -156,8 +156,8 @@ def _low_parts(
     """Yield (remark, advice) for each part of a shown metric that is too small in some rows, such
     as the brevity penalty of BLEU, and for each cause of it, the surest cause first.
 
-    A row whose score would be less than half of the best score without this factor has larger
-    faults, and is left out.
+    A row whose score divided by this factor is below half of the best score has larger faults, and
+    is left out (docs/verdict.md).
     """
     for metric in table.experiment.shown:
         means = [row.scores[metric.name].mean or 0.0 for row in table.rows]

@@ -48,3 +48,15 @@ def test_a_larger_alpha_is_no_remedy_where_dev_has_chosen_it(tmp_path):
     study = study_from(tmp_path, f"{text}tune: {{decoding: {{alpha: [0.0, 1.0]}}}}\n")
     (row, *_) = study.rows
     assert cause_of([], row, 0.02).remedy == "alpha=0.6 is the best value of the grid on dev."
+
+
+def test_a_row_with_larger_faults_than_the_length_has_no_remark(tmp_path):
+    results = Fake(tmp_path / "results", study_from(tmp_path, SMALL, seeds="1,2"))
+    # Without the penalty of 0.5, these rows have a BLEU of 22 and of 18; half of base's is 20.
+    for label, bleu, penalty in (("base", 40.0, 1.0), ("A h=1", 11.0, 0.5), ("A h=2", 9.0, 0.5)):
+        for seed in (1, 2):
+            results.done(label, seed, 5.0, bleu)
+            results.with_parts(label, seed, {}, brevity_penalty=penalty)
+    remarks = outcome_of(results.planned, results.results).table.experiment.notes.remarks
+    (line,) = [remark for remark in remarks if remark.startswith("Short")]
+    assert "0.98): A h=1 (0.500)." in line
