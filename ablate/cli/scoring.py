@@ -87,7 +87,12 @@ def outcome_to_show(planned: Runs, results: Results, *rows: Row) -> Outcome:
         path = planned.study.path
         names = listed(f'"{row.label}"' for row in rows) if rows else path
         train, show = results.command("run", path), results.command("status", path)
-        remedy = f"`{train}` trains them, and `{show}` shows their states"
+        verb = "trains"
+        if any(run.lacks_decoding for runs in shown for run in runs):
+            # Runs that are not trained yet are trained by the same command.
+            trained = all(run.lacks_decoding for runs in shown for run in runs)
+            verb = "decodes" if trained else "trains and decodes"
+        remedy = f"`{train}` {verb} them, and `{show}` shows their states"
         if planned.study.source.is_modified:
             remedy += ", with the same --set, --rows and --seeds"
         fault = Fault(f"no run of {names} has a result", remedy=remedy, code=PENDING)

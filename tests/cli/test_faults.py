@@ -215,6 +215,13 @@ def test_rows_without_a_result_are_not_compared(fake, given):
     assert inside("compare", study, "base", "A h=1", *root).code == 0
     unknown_seed = inside("table", *given, "--seeds", "9").refusal
     assert unknown_seed.endswith("with the same --set, --rows and --seeds")
+    assert "trains them" in unknown_seed
+    for seed in (2, 3):
+        fake.done("base", seed, 5.0, 25.0)
+    decoded_otherwise = inside("table", *given, "--rows", "base", "--set", "beam=2").refusal
+    assert "` decodes them, and" in decoded_otherwise
+    one_is_untrained = inside("table", *given, "--rows", "A", "--set", "beam=2").refusal
+    assert "` trains and decodes them, and" in one_is_untrained
 
 
 FILES = (
