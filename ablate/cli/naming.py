@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 from ablate.analysis.choices import runs_with_choices
 from ablate.cli.arguments import argument, option
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot
+from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot
 from ablate.config import DecodingConfig
 from ablate.errors import (
     NO_SUCH_FILE,
@@ -59,7 +61,11 @@ class NamedRun:
 
 
 def find_run(
-    results: Results, run: str, row: str | None = None, seed: int | None = None
+    results: Results,
+    run: str,
+    row: str | None = None,
+    seed: int | None = None,
+    overrides: Sequence[str] = (),
 ) -> NamedRun:
     """Find a run.
 
@@ -68,13 +74,17 @@ def find_run(
         run: the id of the run or its first characters, or the path of a study file.
         row: label of the row in the study, or a pattern for one; None for base.
         seed: seed of the row; None for the first seed of the study.
+        overrides: fields of base or data of the study, `FIELD=VALUE`, as in --set.
 
     Raises:
-        StudyError: the study file has errors.
+        StudyError: the study file or an override has errors.
         UsageError: no run matches, or several match.
     """
     if row is not None or Path(run).is_file() or is_yaml(Path(run)):
-        return _run_of_row(results, Path(run), row or "base", seed)
+        return _run_of_row(results, Path(run), row or "base", seed, overrides)
+    if overrides:
+        problem = "has no effect with a run's id, which has its settings"
+        raise ineffective_option("--set", problem, "name a run by STUDY ROW --set FIELD=VALUE")
     if seed is not None:
         problem = "has no effect with a run's id, which has one seed"
         raise ineffective_option("--seed", problem, "name a run by STUDY ROW --seed N")
@@ -89,12 +99,17 @@ def find_run(
     return NamedRun(results.run(matches[0]), None, (), results.command("run", "STUDY"))
 
 
-def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> NamedRun:
+def _run_of_row(
+    results: Results, path: Path, name: str, seed: int | None, overrides: Sequence[str]
+) -> NamedRun:
     command = results.command("run", path)
-    runs = runs_with_choices(read_study(path), results)
+    for override in overrides:
+        command += f" --set {shlex.quote(override)}"
+    runs = runs_with_choices(read_study(path, Selection(overrides)), results)
     row = find_row(runs, name)
     if seed is not None and seed not in runs.seeds_of(row):  # as trained by `run --seeds`
-        runs = runs_with_choices(read_study(path, Selection(seeds=str(seed))), results)
+        selection = Selection(overrides, seeds=str(seed))
+        runs = runs_with_choices(read_study(path, selection), results)
         row = runs.by_label[row.label]
         command = f"{command} --seeds {seed}"
     run = next(run for run in runs.of(row) if seed in (None, run.seed))
@@ -106,13 +121,19 @@ def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> Na
     return NamedRun(folder, row, runs.rows, command)
 
 
-def find_finished_run(results: Results, run: str, row: str | None, seed: int | None) -> NamedRun:
+def find_finished_run(
+    results: Results,
+    run: str,
+    row: str | None,
+    seed: int | None,
+    overrides: Sequence[str] = (),
+) -> NamedRun:
     """Find a finished run; arguments and errors as in `find_run`.
 
     Raises:
         UsageError: the run is not finished, or has diverged, or its decoding is not chosen yet.
     """
-    found = find_run(results, run, row, seed)
+    found = find_run(results, run, row, seed, overrides)
     folder = found.folder
     result = folder.read_result()
     if result is not None and result.outcome == "done":
@@ -162,6 +183,7 @@ class TrainedRun:
     row: RowOfStudy = None
     results: ResultsRoot = DEFAULT_RESULTS
     seed: SeedOfRow = None
+    set: Overrides = None
 
     @property
     def root(self) -> Results:
@@ -175,7 +197,7 @@ class TrainedRun:
         the message then says that --text takes a text.
         """
         try:
-            return find_finished_run(self.root, self.run, self.row, self.seed)
+            return find_finished_run(self.root, self.run, self.row, self.seed, self.set or ())
         except AblateError as error:
             *before, last = error.faults
             is_fault_of_study = is_yaml(Path(self.run)) and not isinstance(error, UsageError)

@@ -51,6 +51,25 @@ def test_a_run_is_found_by_the_first_characters_of_its_id(done):
     assert find_run(done.results, id[:8]).folder.id == id
 
 
+def test_set_finds_the_run_that_was_trained_with_it(done, tmp_path):
+    study = str(done.study.path)
+    longer = Fake(done.results.root, read_study(done.study.path, Selection(["train_steps=200"])))
+    longer.done("A h=1", 2, 4.0, 30.0)
+    found = find_finished_run(done.results, study, "A h=1", 2, ["train_steps=200"])
+    assert found.folder.id == longer.folder("A h=1", 2).id
+    assert found.row.config.train_steps == 200
+    untrained = r"study\.yaml --results .* --set train_steps=300` trains it"
+    with pytest.raises(UsageError, match=untrained):
+        find_finished_run(done.results, study, "A h=1", 2, ["train_steps=300"])
+    with pytest.raises(UsageError, match="--set has no effect with a run's id"):
+        find_finished_run(done.results, found.folder.id, None, None, ["train_steps=200"])
+    for command in ("predict", "attention", "export"):
+        more = ("--to", "huggingface", "--out", tmp_path / "out") if command == "export" else ()
+        words = ("--results", done.results.root, "--set", "train_steps=300", *more)
+        refused = inside(command, study, "A h=1", *words).refusal
+        assert "--set train_steps=300` trains it" in refused
+
+
 def test_a_seed_outside_of_the_study_names_the_run_that_seeds_made(done):
     said = r'row "A h=1" with seed 9 is pending; `ablate run .*study.yaml --results .* --seeds 9` trains it'
     with pytest.raises(UsageError, match=said):
