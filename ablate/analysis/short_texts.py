@@ -38,7 +38,10 @@ def cause_of(runs: Sequence[RunResult], row: Row, share: float) -> Cause:
         ((setting, _),) = cut.most_common(1)
         limit = f"{setting}={getattr(config, setting)}"
         evidence = f", {cut.total():,} of {total:,} translations cut"
-        return Cause(0, f"{limit} cuts translations; raise it.", evidence)
+        # Translations of a model that has learned little are often cut in a loop, which a higher
+        # limit makes longer and no better.
+        remedy = f"{limit} has cut translations: raise it, unless they repeat the same words."
+        return Cause(0, remedy, evidence)
     if config.early_stopping and config.beam > 1:
         return Cause(1, "Set early_stopping to false, so that longer translations can be finished.")
     if row.decoding_choice is not None and "alpha" in row.decoding_choice.fields:

@@ -40,7 +40,8 @@ class Verdict:
 
     n: number of seeds with a score of both.
     mean: mean difference over these seeds; None without a seed.
-    seed_test: test of the mean; None with fewer than two seeds, or if the seeds show no spread.
+    seed_test: test of the mean; None with fewer than two seeds, or if the differences show no
+        spread.
     p_holm: p value of the pooled test after Holm's correction over the rows of the study.
     minimum_detectable: the detectable difference: the smallest true difference that is found with a
         power of 80 %, with this noise and this correction.
@@ -253,7 +254,7 @@ class Verdict:
             case "one seed":
                 return "cannot tell: one seed shows no spread"
             case "no spread":
-                return f"cannot tell: the seeds show no spread in {title}"
+                return f"cannot tell: the differences show no spread in {title}"
             case "divergence":
                 condition = "over the seeds that did not diverge"
                 return f"cannot tell: the difference is significant only {condition}"

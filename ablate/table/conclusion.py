@@ -290,7 +290,7 @@ def _reason_without_limit(verdict: Verdict) -> str:
         case "one seed":
             return ", because one seed shows no spread"
         case "no spread":
-            return f", because the seeds show no spread in {verdict.metric.title}"
+            return f", because the differences from base show no spread in {verdict.metric.title}"
         case "divergence":
             return "; significant only over the seeds that did not diverge"
     return ""

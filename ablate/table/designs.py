@@ -159,10 +159,11 @@ def bound_notes(table: Table) -> Iterator[str]:
                     f"most {metric.size_text(distance)}, too small to be found."
                 )
         if out_of_reach:
+            changes = " or ".join(out_of_reach)
             yield (
-                f"{base_name(base)} has too much noise: the smallest detectable difference, "
-                f"{metric.size_text(detectable)} {metric.title}, is larger than any possible "
-                f"{' or '.join(out_of_reach)}."
+                f"With this noise, no {changes} from {base_name(base).replace('B', 'b', 1)} can be "
+                f"found: the smallest detectable difference, {metric.size_text(detectable)} "
+                f"{metric.title}, is larger than any possible {changes}."
             )
 
 

@@ -24,10 +24,12 @@ def remarks(tmp_path, cut, base=""):
 def test_the_limit_of_length_comes_first_with_its_count(tmp_path):
     (line,) = remarks(tmp_path, {"max_extra_length": 1}, "early_stopping: true, ")
     assert "0.98): base (0.400, 2 of 6 translations cut)" in line
-    assert line.endswith("max_extra_length=50 cuts translations; raise it.")
+    assert line.endswith(
+        "max_extra_length=50 has cut translations: raise it, unless they repeat the same words."
+    )
     assert "alpha" not in line
     (line,) = remarks(tmp_path, {"max_positions": 1})
-    assert "max_positions=1024 cuts translations" in line
+    assert "max_positions=1024 has cut translations" in line
 
 
 def test_early_stopping_comes_second(tmp_path):

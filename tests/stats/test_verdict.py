@@ -407,7 +407,7 @@ def test_e_equal_differences_are_no_proof():
     for differences in ((-2.0, -2.0), (-2.0, -2.0, -2.0)):
         verdict = one(*differences)
         assert (verdict.word, verdict.p_holm) == ("cannot tell", None)
-        assert verdict.text == "cannot tell: the seeds show no spread in BLEU"
+        assert verdict.text == "cannot tell: the differences show no spread in BLEU"
         assert one(*differences, spread=0.1).word == "cannot tell"
     (among, *_) = verdicts(BLEU, [paired(-2.0, -2.0), *noisy(6, seeds=2)])
     assert 0.001 < among.seed_test.p < 1
@@ -696,7 +696,7 @@ def test_the_cell_of_an_undecided_row_has_its_detectable_difference(metric, dete
 def test_a_verdict_with_one_of_two_numbers_goes_on_without_it():
     assert Verdict(BLEU, "cannot tell", 1, -1.0, p_holm=0.2).p_adjusted is None
     unseen = Verdict(BLEU, "cannot tell", 2, -1.0, minimum_detectable=0.5)
-    assert unseen.text == "cannot tell: the seeds show no spread in BLEU"
+    assert unseen.text == "cannot tell: the differences show no spread in BLEU"
 
 
 @pytest.mark.parametrize(

@@ -172,9 +172,9 @@ def test_nothing_is_best_where_all_rows_print_the_same_score(fake):
     ("ppl", "bleu", "looks", "expected"),
     [
         (0.01, 0.01, False, {"Δ": "paired by seed, with a confidence interval"}),
-        (0.01, 0.0, False, {"ΔPPL": "with a confidence interval", "ΔBLEU": "because the seeds show no spread in BLEU"}),
-        (0.0, 0.01, False, {"ΔBLEU": "excludes 0", "ΔPPL": "because the seeds show no spread in PPL"}),
-        (0.0, 0.0, False, {"Δ": "no interval, because the seeds show no spread in PPL and BLEU."}),
+        (0.01, 0.0, False, {"ΔPPL": "with a confidence interval", "ΔBLEU": "because the differences show no spread in BLEU"}),
+        (0.0, 0.01, False, {"ΔBLEU": "excludes 0", "ΔPPL": "because the differences show no spread in PPL"}),
+        (0.0, 0.0, False, {"Δ": "no interval, because the differences show no spread in PPL and BLEU."}),
         (0.01, 0.01, True, {"Δ": "no interval, because look 1 of 2 (4 of 6 seeds) is not complete"}),
     ],
 )  # fmt: skip

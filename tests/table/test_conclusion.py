@@ -157,7 +157,7 @@ def test_a_reason_is_given_where_no_metric_decides():
     ]
     decided, _, undecided = said_by_both(rows)
     assert decided.startswith("Of 2 rows, 1 is worse than base by BLEU and undecided by PPL: A (")
-    reason = "undecided by BLEU, because the seeds show no spread in BLEU; undecided by PPL"
+    reason = "undecided by BLEU, because the differences from base show no spread in BLEU; undecided by PPL"
     assert undecided.startswith(f"1 row is {reason}: B (detectable difference: ×")
     assert "BLEU)" not in undecided
 
@@ -194,7 +194,7 @@ def test_many_rows_are_counted_with_the_span_of_their_differences():
 def test_rows_without_noise_are_named_with_the_metric():
     assert said([judged(1, [0.0, 0.0])]) == ["Same BLEU as base with every seed: A h=1."]
     assert said([judged(1, [-2.0, -2.0])]) == [
-        "Undecided: A h=1, because the seeds show no spread in BLEU."
+        "Undecided: A h=1, because the differences from base show no spread in BLEU."
     ]
 
 
@@ -439,7 +439,7 @@ def test_the_cause_of_a_change_too_small_to_be_found_is_the_bound_or_the_noise(
         results.done("base", seed, 5.0, score)
         results.done("A h=1", seed, 5.0, scores[seed % 3])
     (line,) = [line for line in conclusion(results.table()) if expected in line]
-    has_noise = line.startswith("Base has too much noise: the smallest detectable difference, ")
+    has_noise = line.startswith("With this noise, no ")
     assert has_noise == (max(scores) == 40)
 
 

@@ -215,7 +215,7 @@ def _difference_lines(table: Table, form: Form) -> Iterator[str]:
         yield f"{_heads(with_intervals, shown)}: {text}"
     if without_intervals:
         titles = " and ".join(metric.title for metric in without_intervals)
-        reason = f"the seeds show no spread in {titles}"
+        reason = f"the differences show no spread in {titles}"
         for verdict in table.verdicts(table.main_metric):
             if verdict.is_early:
                 reason = f"{verdict.look.text} is not complete"
