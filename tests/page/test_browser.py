@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.image import imread
 
+from ablate.page.html import table_html
 from ablate.plotting import PALETTE
 
 CHROMIUM = next(
@@ -417,3 +418,19 @@ def test_a_shadow_shows_on_which_side_a_wide_table_goes_on(text, tmp_path):
     dark = [(row[1] < paper - 0.1, row[198] < paper - 0.1) for row in rows]
     assert dark == [(False, True), (True, False), (False, False)]
     assert all(row[100] == paper for row in rows)
+
+
+def test_the_table_alone_scrolls_on_a_phone_and_its_heads_stand_above_their_cells(whole, tmp_path):
+    script = """
+    const table = inner.querySelector(".scores table"), width = inner.documentElement.scrollWidth;
+    const side = (cell) => getComputedStyle(cell).textAlign.replace("start", "left");
+    const heads = [...table.querySelectorAll("thead th")].map(side);
+    const rows = [...table.querySelectorAll("tbody tr")].map((row) => [...row.cells].map(side));
+    return [width, table.scrollWidth > width, heads, rows];
+    """
+    width, is_wide, heads, rows = framed(tmp_path, table_html(whole.table()), 390, script)
+    assert width <= 390
+    assert is_wide
+    assert heads[0] == "left"
+    assert heads.count("right") >= 3
+    assert all(row == heads for row in rows)
