@@ -753,3 +753,16 @@ def test_two_metrics_have_one_verdict_together_and_a_p_value_each(fake):
         for metric in ("ppl", "bleu"):
             p, doubled = alone.verdicts[metric].p_adjusted, both.verdicts[metric].p_adjusted
             assert doubled == (None if p is None else pytest.approx(min(1.0, 2 * p)))
+
+
+def test_a_difference_without_a_verdict_stands_beside_its_score(fake):
+    rows = "rows:\n  M: {set: {N: 1}, match: {params: d_ff}}\n"
+    table = fake(f"{SMALL.split('rows:')[0]}metrics: [bleu, chrf]\n{rows}").all_done().table()
+    for layout in (
+        full_layout(table, starred, "*"),
+        terminal_layout(table, starred, False),
+        terminal_layout(table, starred, False, width=200),
+    ):
+        names = [column.name for column in layout.columns]
+        assert names.index("ΔPPL") == names.index("PPL") + 1
+        assert names.index("matched") > names.index("ΔPPL")

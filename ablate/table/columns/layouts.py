@@ -15,6 +15,7 @@ from ablate.table.columns.scores import score_columns
 from ablate.table.layout import (
     FURTHER,
     JOINT_VERDICT,
+    OTHER_DIFFERENCE,
     OTHER_SCORE,
     REQUESTED,
     SCORE,
@@ -77,7 +78,7 @@ def full_layout(
             column = replace(column, priority=FURTHER)
         if any(column.cells):
             columns.append(column)
-    columns.sort(key=attrgetter("priority"))
+    columns = _in_order(columns)
     return Layout(tuple(columns), _legend(declared, form, columns))
 
 
@@ -98,10 +99,23 @@ def terminal_layout(
     declared = table_columns(table, form)
     columns = sorted(text_columns(declared, table), key=attrgetter("priority"))
     if width is None:
+        columns = _in_order(columns)
         return Layout(tuple(columns), _legend(declared, form, columns))
-    shown = fitting(columns, width)
+    shown = _in_order(fitting(columns, width))
     legend = (*_left_out(table, columns, shown, width), *_legend(declared, form, shown))
     return Layout(tuple(folded(shown, width)), legend)
+
+
+def _in_order(columns: Sequence[TextColumn]) -> list[TextColumn]:
+    """The columns by priority; a difference without a verdict stands beside its score."""
+    ordered = sorted(columns, key=attrgetter("priority"))
+    for column in columns:
+        names = [other.name for other in ordered]
+        score = column.name.removeprefix("Δ")
+        if column.priority == OTHER_DIFFERENCE and score in names:
+            ordered.remove(column)
+            ordered.insert(names.index(score) + 1, column)
+    return ordered
 
 
 def _paper_layout(table: Table, form: Form) -> Layout:
