@@ -53,7 +53,8 @@ def named_arguments() -> Iterator[None]:
     try:
         yield
     except AblateError as error:
-        raise type(error)(*map(_with_arguments, error.faults)) from None
+        faults = [replace(fault, code=fault.code or error.code) for fault in error.faults]
+        raise type(error)(*map(_with_arguments, faults)) from None
 
 
 def _with_arguments(fault: Fault) -> Fault:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -84,7 +85,7 @@ def command(
     if format == "json":
         print_written([file], format)
         return
-    echo(f"Wrote {file}. Next: ablate plan {file}")
+    echo(f"Wrote {file}. Next: ablate plan {shlex.quote(str(file))}")
 
 
 def _write_schema(file: Path) -> None:

@@ -39,8 +39,9 @@ def present_study(param: typer.CallbackParam, study: Path, context: typer.Contex
     source = context.get_parameter_source(param.name or "")
     is_default = source is not None and source.name == "DEFAULT"
     if is_default and not study.exists():
-        remedy = f"give a study's file, or write {study}"
-        raise wrong_option("STUDY", Fault("is missing", remedy=remedy))
+        problem = f"is missing: this folder has no {study}"
+        remedy = "give a study's file, or write one by `ablate init`"
+        raise wrong_option("STUDY", Fault(problem, remedy=remedy))
     return study
 
 

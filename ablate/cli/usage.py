@@ -8,9 +8,10 @@ import enum
 import functools
 import inspect
 import re
+import shlex
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 from typing import Any, get_type_hints
 
@@ -98,6 +99,18 @@ def _without_type(parameter: Any) -> Any:
     return parameter
 
 
+# Words of other programs -> the command.
+SYNONYMS = {
+    "train": "run",
+    "start": "run",
+    "resume": "run",
+    "results": "table",
+    "show": "table",
+    "translate": "predict",
+    "generate": "predict",
+}
+
+
 class CommandGroup(TyperGroup):
     """A group of commands that refuses a missing or unknown command in one line."""
 
@@ -119,7 +132,13 @@ class CommandGroup(TyperGroup):
         """Find a command by its name."""
         name = args[0]
         if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
-            fault = unknown_name("command", name, self.list_commands(ctx))
+            names = self.list_commands(ctx)
+            fault = unknown_name("command", name, names)
+            if len(args) > 1 and args[1] in names:  # the study stands before the command
+                remedy = f"write {ctx.command_path} {args[1]} {shlex.quote(name)}"
+                fault = Fault("is not a command", given=f'"{name}"', remedy=remedy)
+            elif name in SYNONYMS and SYNONYMS[name] in names:
+                fault = replace(fault, meant=SYNONYMS[name])
             raise wrong_option(ctx.command_path, fault)
         return super().resolve_command(ctx, args)
 

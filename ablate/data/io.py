@@ -7,7 +7,7 @@ import gzip
 import hashlib
 import lzma
 import zlib
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -123,7 +123,11 @@ def _nearest(path: Path, names: Iterable[str] | None) -> str:
     """The most similar name; empty if there is none."""
     if names is None:
         try:
-            names = [entry.name for entry in path.parent.iterdir()]
+            names = []
+            for entry in path.parent.iterdir():
+                # A name with an ending, such as test.en, is no folder.
+                if not (path.suffix and entry.is_dir()):
+                    names.append(entry.name)
         except OSError:
             return ""
     known = sorted(names)
@@ -214,6 +218,9 @@ def file_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES)
             line = line.removesuffix(b"\n")
             if len(line) >= longest:
                 raise too_long(path, number, longest)
+            if number == 1 and line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+                remedy = "`iconv -f UTF-16 -t UTF-8` converts it"
+                raise DataError(Fault(f"{path}: is UTF-16, not UTF-8", remedy=remedy))
             if b"\0" in line:
                 raise DataError(f"{path}:{number}: contains a NUL byte: not text")
             if line.endswith(b"\r"):

@@ -151,6 +151,8 @@ class Task(ABC):
         data = getattr(self, "data_config", None)
         if not (isinstance(data, type) and issubclass(data, PREPARABLE)):
             return "data_config is not a subclass of ablate.tasks.DataConfig"
+        if isinstance(getattr(data, "fields", ()), str):  # read as a name for each letter
+            return f'fields of {data.__name__} is not a tuple; write ("{data.fields}",)'
         if PPL not in self.model_metrics:
             return "model_metrics does not have PPL, which early stopping and learning curves use"
         for section in self.settings:

@@ -224,6 +224,12 @@ def test_an_argument_of_another_type_is_refused_with_its_name(function, argument
 
 
 def test_load_refuses_another_unit(results):
+    with pytest.raises(UsageError, match="unknown row or group") as refused:
+        load(results, rows="Z")
+    assert [fault.code for fault in refused.value.faults] == ["unknown-name"]
+    with pytest.raises(UsageError, match="data frame") as refused:
+        ablate.judge("a.csv")
+    assert [fault.code for fault in refused.value.faults] == ["usage"]
     with pytest.raises(UsageError, match=r'per: "runs" is not allowed: .*; did you mean "run"'):
         load(results, per="runs")
 

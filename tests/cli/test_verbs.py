@@ -61,6 +61,12 @@ def test_help_fits_80_columns_with_an_example_and_nothing_cut(words, monkeypatch
     assert not re.findall(r"<[a-z][^>=\n]*$", text, re.M)  # choices over two lines
 
 
+def test_init_quotes_the_name_of_a_file_for_a_shell(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    spaced = inside("init", "my study.yaml").out
+    assert spaced.endswith("Next: ablate plan 'my study.yaml'\n")
+
+
 def test_init_writes_a_study_that_plans(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = inside("init", "first.yaml")

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ablate.data.find_files import record_source
-from ablate.data.io import MAX_LINE_BYTES
+from ablate.data.io import MAX_LINE_BYTES, missing
 from ablate.data.readers import read_rows
 from tests.data.small import FIELDS, fault_line
 
@@ -101,6 +101,8 @@ FAULTS = [
         ({"train.en": b"a dog\nok " + bad + b"\n", "train.de": DE}, None, UTF_8)
         for bad in (b"\xff", b"\xc3(", b"\xed\xa0\x80", b"\xe2\x82")
     ),
+    ({"train.en": EN.encode("utf-16"), "train.de": DE}, None,
+     "train.en: is UTF-16, not UTF-8; `iconv -f UTF-16 -t UTF-8` converts it"),
     ({"train.en": EN.encode("utf-16-le"), "train.de": DE}, None, "train.en:1: contains a NUL byte: not text"),
     ({"train.en": EN, "train.de": b"ein Hund\neine\0Katze\n"}, None, "train.de:2: contains a NUL byte: not text"),
     ({"train/a.tsv": TSV, "train/b.jsonl": "{}"}, None,
@@ -210,3 +212,12 @@ def test_a_broken_archive_is_named(tmp_path, content):
     source = record_source(str(tmp_path / "train"), FIELDS)
     line = fault_line(tmp_path, lambda: list(source.documents()))
     assert line == "train.en.gz: is not a complete gzip archive"
+
+
+def test_a_missing_file_with_an_ending_is_not_taken_for_a_folder(tmp_path):
+    (tmp_path / "text").mkdir()
+    path = str(tmp_path / "test.en")
+    assert "did you mean" not in str(missing(path))
+    (tmp_path / "tests.en").touch()
+    assert str(missing(path)).endswith('did you mean "tests.en"?')
+    assert 'did you mean "text"?' in str(missing(str(tmp_path / "test")))

@@ -97,6 +97,8 @@ def test_a_task_of_a_class_is_read_from_the_sources_of_its_run(tmp_path):
         ({"data_config": CorpusConfig}, "data_config is not a subclass of ablate.tasks.DataConfig"),
         ({"data_config": type("One", (DataConfig,), {"fields": ("text",)})},
          "data_config has one text field; a SequenceToSequence task needs two, one to read and one to predict"),
+        ({"data_config": type("One", (DataConfig,), {"fields": ("text")})},
+         'fields of One is not a tuple; write ("text",)'),
         ({"model_metrics": ()}, "model_metrics does not have PPL, which early stopping and learning curves use"),
         ({"settings": ()}, ""),
         ({"reach": lambda self, data: {}}, "reach has another name in version 0.2; rename it to longest_sequences"),
