@@ -248,6 +248,59 @@ def _composed_share(records: Sequence[Document], field: int) -> float:
     return sum(composed) / len(composed) if composed else nan
 
 
+# Cosines of Multi30k: 0.98 between 3,000 training and 120 dev texts of a language, and 0.23 between
+# English and German.
+CLEARLY_NEARER = 0.2
+COMPARED_RECORDS = 2000  # from the beginning of a split
+
+
+def exchange_warnings(
+    splits: tuple[str, str],
+    records: tuple[Sequence[Document], Sequence[Document]],
+    labels: Sequence[str],
+) -> list[str]:
+    """Warn of two splits whose first two fields are exchanged, such as files with the names of the
+    wrong languages.
+
+    Each field of one split is compared with both fields of the other, by the cosine of the
+    frequencies of their sequences of three characters. This needs no list of languages and no
+    spaces between words. A warning needs a clearly larger cosine with the other field for both
+    fields, so fields in one language are never taken for exchanged.
+    """
+    if len(labels) < 2:
+        return []
+    counts = [[_trigrams(split_records, field) for field in (0, 1)] for split_records in records]
+    for field in (0, 1):
+        same = _cosine(counts[0][field], counts[1][field])
+        other = _cosine(counts[0][field], counts[1][1 - field])
+        if other - same < CLEARLY_NEARER:
+            return []
+    split, reference = splits
+    first, second = labels[:2]
+    return [
+        f"{split} ({first}) looks like {reference} ({second}), and {split} ({second}) like "
+        f"{reference} ({first}), by their sequences of three letters: the two sides are exchanged "
+        f"in one of these splits; exchange its files or columns"
+    ]
+
+
+def _trigrams(records: Sequence[Document], field: int) -> Counter[str]:
+    """How often each sequence of three characters occurs in the first texts of a field."""
+    counts = Counter[str]()
+    for record in records[:COMPARED_RECORDS]:
+        text = f" {record.texts[field].lower()} "
+        counts.update(text[start : start + 3] for start in range(len(text) - 2))
+    return counts
+
+
+def _cosine(first: Counter[str], second: Counter[str]) -> float:
+    """The cosine of the angle between two vectors of counts; 0 if one is empty."""
+    product = sum(count * second[text] for text, count in first.items())
+    squares = sum(count**2 for count in first.values())
+    squares *= sum(count**2 for count in second.values())
+    return float(product / squares**0.5) if squares else 0.0
+
+
 _LONG = 1024  # bytes
 
 

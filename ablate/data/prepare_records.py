@@ -56,7 +56,9 @@ class RecordPreparation(Preparation):
                 self._held_out[split] = filters.complete_records(source, self.data, split)
 
     def text_warnings(self, split: str) -> list[str]:
-        """Warn of text in dev or test that is not plain, or in another Unicode form than dev."""
+        """Warn of text in dev or test that is not plain, or that is in another Unicode form or
+        another order of languages than dev.
+        """
         return self._text_warnings(split, self._held_out[split])
 
     def _text_warnings(self, split: str, records: list[Document]) -> list[str]:
@@ -65,7 +67,8 @@ class RecordPreparation(Preparation):
             warnings += filters.markup_warnings(split, records, self.data.labels)
         warnings += filters.copy_warnings(split, records)
         compared = (records, self._held_out.get("dev", []))
-        return warnings + filters.form_warnings((split, "dev"), compared, self.data.labels)
+        warnings += filters.form_warnings((split, "dev"), compared, self.data.labels)
+        return warnings + filters.exchange_warnings((split, "dev"), compared, self.data.labels)
 
     def learn(self) -> TrainingText:
         """Train one vocabulary on each group of fields that share it."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ablate.config.translation_data import TranslationData
 from ablate.data import prepare_records
 from ablate.data.batches import subset
-from ablate.data.filters import form_warnings, markup_warnings
+from ablate.data.filters import exchange_warnings, form_warnings, markup_warnings
 from ablate.data.prepare import prepare
 from ablate.data.sources import Document
 from ablate.data.tokenizer import FIRST_TOKEN, UNK
@@ -173,6 +173,72 @@ def test_of_text_without_accents_no_form_is_compared():
     plain = [Document(("中文", "a dog"))]
     accents = [Document(("é", "é"))]
     assert form_warnings(("test", "dev"), (plain, accents), ("zh", "de")) == []
+
+
+# Splits with exchanged sides
+
+SENTENCES = [
+    ("Two men are standing in the street.", "Zwei Männer stehen auf der Straße."),
+    ("A child is playing with the ball.", "Ein Kind spielt mit dem Ball."),
+    ("The woman is reading a book there.", "Die Frau liest dort ein Buch."),
+    ("People are waiting for the train.", "Leute warten auf den Zug."),
+    ("The dog is running over the grass.", "Der Hund läuft über das Gras."),
+    ("A man is cooking in the kitchen.", "Ein Mann kocht in der Küche."),
+]
+
+
+@pytest.mark.parametrize("direction", ["en-de", "de-en"])
+@pytest.mark.parametrize(
+    ("exchanged", "noticed"),
+    [
+        ([], []),
+        (["train"], ["train"]),
+        (["test"], ["test"]),
+        (["dev"], ["test", "train"]),
+        (["train", "dev", "test"], []),  # only the labels are wrong, which no text shows
+    ],
+)
+def test_splits_with_exchanged_languages_are_a_warning(files, direction, exchanged, noticed):
+    splits = {"train": SENTENCES[:4], "dev": SENTENCES[2:], "test": SENTENCES[1:5]}
+    for split in exchanged:
+        splits[split] = [(german, english) for english, german in splits[split]]
+    manifest = files.write(**splits).prepare(vocab_size=70, direction=direction).manifest
+    found = [line for line in manifest.all_warnings if "exchanged" in line]
+    assert sorted(line.split(" ")[0] for line in found) == noticed
+    source, target = direction.split("-")
+    for line in found:
+        split = line.split(" ")[0]
+        assert line.startswith(f"{split} ({source}) looks like dev ({target}), and ")
+
+
+def exchanged_by(train, dev):
+    splits = [[Document(pair) for pair in pairs] for pairs in (train, dev)]
+    return exchange_warnings(("train", "dev"), tuple(splits), ("a", "b"))
+
+
+def test_only_two_sides_that_both_resemble_the_other_are_exchanged():
+    english, german = zip(*SENTENCES, strict=True)
+    assert exchanged_by([("aaaa", "bbbb")], [("bbbb", "aaaa")])
+    # One side alone: the other has no text in common with dev, or only one language is used.
+    assert not exchanged_by([("aaaa", "bbbb")], [("bbbb", "cccc")])
+    assert not exchanged_by([("aaaa", "bbbb")], [("cccc", "aaaa")])
+    assert not exchanged_by([("aaaa", "aaaa")], [("aaaa", "aaaa")])
+    one_language = list(zip(english[:3], english[3:], strict=True))
+    assert not exchanged_by(one_language, [pair[::-1] for pair in one_language[:1]] + one_language)
+    mixed = list(zip(german, english, strict=True)) + SENTENCES  # half of the records are right
+    assert not exchanged_by(mixed, SENTENCES)
+
+
+@pytest.mark.parametrize(("n_common", "is_exchanged"), [(0, True), (7, True), (9, False)])
+def test_the_cosine_with_the_other_side_must_be_larger_by_a_fifth(n_common, is_exchanged):
+    """Texts of one letter each are the single sequence " x ". With 10 different letters on each
+    side, the cosine of two sides is a tenth of the number of their common letters: 1 with the
+    other side, and `n_common` / 10 with the same.
+    """
+    first, second = "abcdefghij", "klmnopqrst"
+    second = first[:n_common] + second[n_common:]
+    pairs = list(zip(first, second, strict=True))
+    assert bool(exchanged_by(pairs, [pair[::-1] for pair in pairs])) == is_exchanged
 
 
 # Tokens that the vocabulary lacks
