@@ -65,8 +65,8 @@ def _remark(study: Study, results: Results, earlier: Sequence[Judgment], error_r
         f"Earlier versions of the study have verdicts: {'; '.join(map(_judgment_text, earlier))}. "
     )
     if error_rate > LEVEL:
-        text += "If no row differs from base, the probability of a false verdict in any version is "
-        text += f"at most {percent(error_rate)}, not {percent(LEVEL)}."
+        text += "If no row differs from base, the probability of at least one false verdict in "
+        text += f"all versions together is at most {percent(error_rate)}, not {percent(LEVEL)}."
     else:
         text += '"As good as base" is a claim about a margin that was stated before the results.'
     if study.source.is_modified:
@@ -83,7 +83,7 @@ def _judgment_text(judgment: Judgment) -> str:
     text += f", with a margin of {enumeration(margins)}" if margins else ", without a margin"
     if judgment.rows:
         rows = plural(len(judgment.rows), "row")
-        text += f", with {rows} whose settings or code were changed, or that were removed, since"
+        text += f", with {rows} changed (settings or code) or removed since then"
     return text
 
 

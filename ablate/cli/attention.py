@@ -86,7 +86,9 @@ def command(
         text = _text(text)
         if not out and format == "text":
             remedy = "--format json prints them"
-            raise UsageError(Fault("--out FILE is missing, to draw the weights", remedy=remedy))
+            raise UsageError(
+                Fault("--out FILE is missing: the weights are drawn into this file", remedy=remedy)
+            )
     from ablate.attention.weights import attention_layers
     from ablate.workers.inference import load_run, predicting_task
 

@@ -292,7 +292,7 @@ def _last_line(study: Study, results: Results, states: Counter[State], seconds: 
     command = results.command("report", study.path)
     report = f"`{command}`"
     if study.source.is_modified:
-        report = f"`{command} --out FILE`, with the --set, --rows and --seeds of this command,"
+        report = f"`{command} --out FILE` with the same --set, --rows and --seeds"
     page = f"{report} writes a page with figures"
     return f"{study.name}: {ended}; results are in {folder}; {page}"
 

@@ -46,8 +46,8 @@ from ablate.table.table import Table
 
 LOSSES_NOTE = (
     "Dev loss of each candidate in nats per token, mean over the tuning seeds; the smallest is "
-    "chosen, and marked. Sensitivity: mean of the losses (each at most ln V) minus the smallest "
-    "loss (arXiv 2309.14322)."
+    "chosen, and marked. Sensitivity: mean loss minus the smallest loss; losses above ln V count "
+    "as ln V (arXiv 2309.14322)."
 )
 
 

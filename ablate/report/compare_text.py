@@ -99,7 +99,9 @@ def _table_verdict_line(comparison: RowComparison, metric: str) -> Text:
     if verdict.p_adjusted is not None:
         phrases.append(p_equation(verdict.p_adjusted))
     if verdict.more_seeds_text:
-        phrases.append(f"the observed difference takes {verdict.more_seeds_text}")
+        phrases.append(
+            f"detecting a true difference as large as observed takes {verdict.more_seeds_text}"
+        )
     return Text(", ".join(phrases), style="dim")
 
 

@@ -167,12 +167,11 @@ def epochs_lines(epochs: Mapping[str, float | None]) -> Iterator[str]:
     yield f"Epochs per run (passes over the training text): {', '.join(texts)}."
     if partial:
         share = percent(min(partial.values()))
-        if len(set(partial.values())) > 1:
-            share += " or more"
+        extent = "only" if len(set(partial.values())) == 1 else "as little as"
         yield (
-            f"note: training ends after {share} of the training text in "
-            f"{concerned_rows(list(partial), len(epochs))}; more train_steps or a larger "
-            "batch_tokens would read the rest."
+            f"note: training reads {extent} {share} of the training text in "
+            f"{concerned_rows(list(partial), len(epochs))}; increase train_steps or batch_tokens "
+            "to read all of it."
         )
 
 

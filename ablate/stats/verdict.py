@@ -261,17 +261,19 @@ class Verdict:
             case "base at chance":
                 return f"cannot tell: {reference} has learned nothing, and needs more steps"
         detectable = f"detectable difference: {self.detectable_text} {title}"
-        finding = "no number of seeds finds the observed difference"
+        finding = "no number of seeds detects a true difference as large as observed"
         if self.more_seeds is not None:
-            finding = f"finding the observed difference takes {self.more_seeds_text}"
+            finding = (
+                f"detecting a true difference as large as observed takes {self.more_seeds_text}"
+            )
         return f"cannot tell ({detectable}; {finding})"
 
     @property
     def more_seeds_text(self) -> str:
-        """Seeds that would find the observed difference: `about 2 more seeds` if the study has them
-        still to run, now or at a later look. Otherwise `a new study of 7 seeds`, because adding
-        seeds until a verdict is reached would raise the probability of a false one. Empty if
-        `more_seeds` is None.
+        """Seeds that would detect a true difference as large as observed: `about 2 more seeds` if
+        the study has them still to run, now or at a later look. Otherwise `a new study of 7 seeds`,
+        because adding seeds until a verdict is reached would raise the probability of a false one.
+        Empty if `more_seeds` is None.
         """
         if self.more_seeds is None:
             return ""

@@ -184,8 +184,8 @@ class Tune(Placed):
         count = math.prod(map(len, self.grid.values()))
         return (
             f"tuned: the best of {count} values by dev loss, each row alike, with "
-            f"{self.trainings}; edge: the smallest or largest of the grid, so that a better "
-            "value may be outside."
+            f"{self.trainings}; edge: the chosen value is the smallest or largest of the "
+            "grid, and a better value may lie outside."
         )
 
     @property

@@ -42,9 +42,9 @@ def unlearned_sentences(table: Table, metric: Metric, *, advises: bool = True) -
             name = f"{name[:1].lower()}{name[1:]}"
             learning = family.base.learning_metric(metric)
             sentences.append(
-                f"{learning.title} shows nothing learned by {name}: "
-                f"{_chance_text(learning, [family.base])}. A difference from it shows which rows "
-                f"have learned, and not what a change does to a trained model"
+                f"By {learning.title}, {name} has learned nothing: "
+                f"{_chance_text(learning, [family.base])}. Differences from it show only which "
+                f"rows have learned, not the effect of a change on a trained model"
                 f"{_remedy(learning) if advises else ''}."
             )
     return sentences
@@ -66,16 +66,19 @@ def chance_sentences(table: Table, metric: Metric, *, advises: bool = True) -> l
         return []
     learning = scored[0].learning_metric(metric)
     return [
-        f"{learning.title} shows nothing learned by any row: {_chance_text(learning, scored)}. The "
+        f"By {learning.title}, no row has learned anything: {_chance_text(learning, scored)}. The "
         f"rows cannot be compared in {metric.title}{_remedy(learning) if advises else ''}."
     ]
 
 
 def _remedy(metric: Metric) -> str:
     """The end of a sentence: the remedy for a metric at the level of chance."""
-    remedy = "; train for more steps"
+    remedy = ". Train for more steps"
     if metric.name == "bleu":  # BLEU is 0 for good translations if no text has a 4-gram
-        remedy += ", or use `metrics: [chrf]` if most references have fewer than 4 tokens"
+        remedy += (
+            "; only if most references have fewer than 4 tokens, use `metrics: [chrf]` instead, "
+            "because BLEU counts 4-grams"
+        )
     return remedy
 
 
@@ -89,7 +92,7 @@ def _row_with_exact_zero(table: Table, metric: Metric) -> TableRow | None:
 
 
 def _chance_text(metric: Metric, rows: Sequence[TableRow]) -> str:
-    """`all 3 scores are as low as 0.0`, or `none of the 3 scores is better than chance, 50.0`."""
+    """`all 3 scores are as low as 0.0`, or `none of the 3 scores is better than chance (50.0)`."""
     count = 0
     chance = [metric.chance] if metric.has_known_chance else []
     for row in rows:
@@ -102,4 +105,4 @@ def _chance_text(metric: Metric, rows: Sequence[TableRow]) -> str:
         return f"{scores} as low as {text}"
     scores = "the only score is not" if count == 1 else f"none of the {count} scores is"
     better = f"{percent(MIN_GAIN)} better" if metric.is_log else "better"
-    return f"{scores} {better} than chance, {text}"
+    return f"{scores} {better} than chance ({text})"

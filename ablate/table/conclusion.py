@@ -417,7 +417,8 @@ def _nearest(rows: Sequence[RowVerdict]) -> RowVerdict | None:
 
 
 def _finding(label: str, observed: Sequence[str], seeds: str) -> str:
-    return f"Finding the observed difference of {label} ({enumeration(observed)}) takes {seeds}"
+    size = "a true difference" if len(observed) == 1 else "true differences"
+    return f"Detecting {size} of {enumeration(observed)}, as observed for {label}, takes {seeds}"
 
 
 def _range_text(metric: Metric, low: float, high: float) -> str:

@@ -311,7 +311,8 @@ def test_looks_that_are_changed_after_one_was_judged_raise_the_error_of_the_tabl
     (remark,) = changed.experiment.notes.remarks
     assert remark == (
         "Earlier versions of the study have verdicts: by bleu, with 3, 4 and 6 seeds, without a margin. "
-        "If no row differs from base, the probability of a false verdict in any version is at most 10 %, not 5 %."
+        "If no row differs from base, the probability of at least one false verdict "
+        "in all versions together is at most 10 %, not 5 %."
     )
     words = " ".join(conclusion(changed))
     assert "Error rate: 5 % of 10 % is used" in words
@@ -414,8 +415,8 @@ def test_rows_that_are_removed_after_a_verdict_raise_the_error(fake, before, aft
         (remark,) = table.experiment.notes.remarks
         assert remark == (
             f"Earlier versions of the study have verdicts: by bleu, with 3 seeds, without a margin, "
-            f"with {removed} whose settings or code were changed, or that were removed, since. If no "
-            "row differs from base, the probability of a false verdict in any version is at most "
+            f"with {removed} changed (settings or code) or removed since then. If no row differs from "
+            "base, the probability of at least one false verdict in all versions together is at most "
             "10 %, not 5 %."
         )
         assert table.experiment.error_rate == 2 * LEVEL

@@ -131,7 +131,7 @@ def test_importance_is_measured_on_the_requested_number_of_pairs(attention):
         (("--out", "a.gif"), "--out a.gif: must end in .pdf, .png or .svg"),
         ((*JSON, "--kind", "cross", "--layer", "3"), "--kind cross --layer 3: the run has no such attention; it has encoder "
          "layers 1 to 2, decoder layers 1 to 2 and cross layers 1 to 2"),
-        ((), "--out FILE is missing, to draw the weights; --format json prints them"),
+        ((), "--out FILE is missing: the weights are drawn into this file; --format json prints them"),
         (("--importance", "--out", "a.png"), "--out has no effect with --importance, which prints a table"),
         (("--records", "5"), "--records has no effect without --importance"),
         (("--importance", "--text", "a"), "--text and --translation have no effect with --importance, "

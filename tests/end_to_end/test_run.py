@@ -58,8 +58,8 @@ def test_the_last_line_of_a_part_of_a_study_names_the_report_of_that_part(calm):
     part = replace(study, source=replace(study.source, is_modified=True))
     line = _last_line(part, Results(calm.root), Counter(done=1), 2.0)
     command = f"`ablate report {calm.file} --results {calm.root} --out FILE`"
-    options = "with the --set, --rows and --seeds of this command"
-    assert line.endswith(f"; {command}, {options}, writes a page with figures")
+    options = "with the same --set, --rows and --seeds"
+    assert line.endswith(f"; {command} {options} writes a page with figures")
 
 
 def test_every_row_has_scores_and_a_decoding_row_trains_nothing(calm):

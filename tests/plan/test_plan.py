@@ -436,9 +436,9 @@ def test_the_plan_says_how_often_training_reads_its_text():
     """Of 100 records of 40 tokens, a batch of 20 tokens and 14 steps read 0.07 of the text."""
     lines = list(epochs_lines({"base": 0.07, "A": 0.07, "B": 1.5, "C": None}))
     assert lines[0] == "Epochs per run (passes over the training text): 0.07 (base, A), 1.5 (B)."
-    assert lines[1].startswith("note: training ends after 7 % of the training text in base, A;")
+    assert lines[1].startswith("note: training reads only 7 % of the training text in base, A;")
     several = list(epochs_lines({"A": 0.5, "B": 0.07}))
-    assert "after 7 % or more of the training text in every row;" in several[1]
+    assert "reads as little as 7 % of the training text in every row;" in several[1]
     assert list(epochs_lines({"base": 12.0, "A": 12.0})) == [
         "Epochs per run (passes over the training text): 12."
     ]

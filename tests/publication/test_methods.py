@@ -134,9 +134,9 @@ def test_limitations_state_what_no_model_has_learned_without_advice(fake):
         for seed in (1, 2, 3):
             results.done(label, seed, 5.0, 0.0)
     limits = texts(results)["Limitations"]
-    assert limits.startswith("BLEU shows nothing learned by any row: all 15 scores are as low as ")
+    assert limits.startswith("By BLEU, no row has learned anything: all 15 scores are as low as ")
     assert "train for more steps" not in limits
-    assert "nothing learned" not in texts(fake().all_done())["Limitations"]
+    assert "learned anything" not in texts(fake().all_done())["Limitations"]
 
 
 def test_perplexity_is_defined_and_alpha_belongs_to_a_beam(fake):

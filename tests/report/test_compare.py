@@ -88,8 +88,10 @@ def test_the_seeds_that_find_a_difference_are_given_for_the_pair_and_for_the_tab
     alone, ours = pair.verdicts["bleu"], pair.table_verdicts["bleu"]
     assert alone.more_seeds != ours.more_seeds
     text = " ".join(printed(pair).split())
-    assert f"finding the observed difference takes {alone.more_seeds_text})" in text
-    assert f"the observed difference takes {ours.more_seeds_text} " in text
+    assert (
+        f"detecting a true difference as large as observed takes {alone.more_seeds_text})" in text
+    )
+    assert f"detecting a true difference as large as observed takes {ours.more_seeds_text} " in text
 
 
 def test_a_single_evaluation_is_no_curve(compared):

@@ -161,6 +161,11 @@ def test_a_narrow_legend_explains_only_what_is_shown(published, width):
     for line in layout.legend:
         if not line.startswith("Left out"):
             assert not left_out & set(line.split(":")[0].split(", ")), line
+    factors = [line for line in layout.legend if "geometric mean" in line]
+    for metric in table.compared_metrics:
+        place = f"{metric.title} in the conclusion"
+        for line in factors:
+            assert (place in line) == (metric.is_log and metric.title not in names), line
     has_settings = any(setting.head in names for setting in SETTINGS)
     assert any(re.search("blank", line, re.I) for line in layout.legend) == has_settings
     if width < 140:

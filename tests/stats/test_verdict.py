@@ -85,7 +85,7 @@ def test_an_insignificant_difference_reports_what_could_be_seen_and_the_seeds_th
     assert verdict.word == "cannot tell"
     assert verdict.text == (
         f"cannot tell (detectable difference: {verdict.minimum_detectable:.1f} BLEU; "
-        f"finding the observed difference takes a new study of {3 + verdict.more_seeds} seeds)"
+        f"detecting a true difference as large as observed takes a new study of {3 + verdict.more_seeds} seeds)"
     )
     assert verdict.short == f"cannot tell ({verdict.minimum_detectable:.1f})"
     assert abs(verdict.mean) < verdict.minimum_detectable
@@ -190,7 +190,9 @@ def test_the_seeds_needed_are_the_fewest_whose_t_test_sees_the_observed_mean():
 def test_no_number_of_seeds_sees_a_difference_below_the_noise_of_the_sentences():
     verdict = one(-0.5, 0.3, -0.4, spread=2.0)
     assert verdict.more_seeds is None
-    assert verdict.text.endswith("no number of seeds finds the observed difference)")
+    assert verdict.text.endswith(
+        "no number of seeds detects a true difference as large as observed)"
+    )
     assert one(-0.5, 0.3, -0.4).more_seeds is not None
 
 

@@ -69,7 +69,7 @@ def check_grammar(made, counts):
     text = " ".join(sentences)
     by_word = dict(zip(KINDS, counts, strict=True))
     for row in rows:
-        once = re.sub(r"Finding the observed difference of A h=\d+", "", text)
+        once = re.sub(r"as observed for A h=\d+", "", text)
         assert len(re.findall(rf"{row.label}\b", once)) == 1, (row.label, text)
     assert ("Worse than base" in text) == bool(by_word["worse"])
     assert ("Better than base" in text) == bool(by_word["better"])
@@ -105,7 +105,7 @@ def test_rows_of_two_metrics_are_named_once_with_the_words_of_both(count):
         every += rows
         text = " ".join(said_by_both(rows))
         for row in rows:
-            once = re.sub(r"(Finding the observed difference of|most of all) r[\d-]+", "", text)
+            once = re.sub(r"(as observed for|most of all) r[\d-]+", "", text)
             assert len(re.findall(rf"{row.label}\b", once)) == 1, text
         assert not re.search(r"  |None|nan|\(\)|, ,|\.\.| ,|\b1 rows\b|\b1 (are|have)\b", text), (
             text
@@ -234,8 +234,8 @@ def test_what_could_not_be_seen_comes_with_the_fewest_seeds_that_would():
     needed = rows[1].verdict.more_seeds
     assert needed < rows[0].verdict.more_seeds
     assert text.endswith(
-        f" Finding the observed difference of A h=2 (-1.1 BLEU) takes a new study of {3 + needed} "
-        "seeds."
+        f" Detecting a true difference of -1.1 BLEU, as observed for A h=2, takes a new study of "
+        f"{3 + needed} seeds."
     )
     never = [judged(1, [])]
     assert said(never) == ["No score yet: A h=1."]
@@ -320,16 +320,17 @@ def test_scores_that_are_all_zero_are_no_ground_for_a_verdict(fake):
     assert said_before[0].startswith("Better than base: ")
     base, only = conclusion(results.table())
     assert base.startswith("Base reaches 0.0 ±0.0 BLEU")
-    assert only.startswith(
-        "BLEU shows nothing learned by any row: all 15 scores are as low as 0.0."
-    )
+    assert only.startswith("By BLEU, no row has learned anything: all 15 scores are as low as 0.0.")
     # Not for want of training alone: BLEU is 0 for good translations without a 4-gram.
-    assert only.endswith("; train for more steps, or use `metrics: [chrf]` if most references have fewer than 4 tokens.")  # fmt: skip
+    assert only.endswith(
+        ". Train for more steps; only if most references have fewer than 4 tokens, use "
+        "`metrics: [chrf]` instead, because BLEU counts 4-grams."
+    )
     # One row that is printed as 0.1 has learned; base still has not.
     results.done("A h=1", 2, 90.0, 0.05001)
     _, only, *others = conclusion(results.table())
     assert only.startswith(
-        "BLEU shows nothing learned by base: all 3 scores are as low as 0.0. A difference from it "
+        "By BLEU, base has learned nothing: all 3 scores are as low as 0.0. Differences from it "
     )
     assert not [text for text in others if "seeds" in text or "Undecided" in text]
     for seed in (1, 2, 3):
@@ -342,7 +343,7 @@ def test_a_row_that_is_better_than_a_base_without_learning_is_named(fake):
         lambda row, seed: (90.0, 30.0 + seed / 10 if row.label == "A h=1" else 0.0)
     )
     text = " ".join(conclusion(results.table()))
-    assert "nothing learned by base: all 3 scores" in text
+    assert "base has learned nothing: all 3 scores" in text
     assert "Better than base: A h=1 (+30.2 BLEU" in text
     assert "Same BLEU" not in text
 
@@ -360,7 +361,7 @@ def test_a_shown_metric_that_no_verdict_is_by_is_named_where_nothing_is_learned(
     results = fake(SMALL + "judge: [ppl]\n")
     results.each(lambda row, seed: (72.0 + seed, 0.001 * seed))
     text = "\n".join(conclusion(results.table()))
-    assert "BLEU shows nothing learned by any row: all 15 scores are as low as 0.0." in text
+    assert "By BLEU, no row has learned anything: all 15 scores are as low as 0.0." in text
     for seed in (1, 2, 3):
         results.done("base", seed, 72.0 + seed, 20.0)
     assert "nothing learned" not in "\n".join(conclusion(results.table()))
@@ -377,7 +378,7 @@ def test_a_metric_that_cannot_judge_decides_no_row_of_two_metrics(fake):
     table = results.table()
     assert "better by BLEU" in str(table.verdict(table.by_label["A h=1"]))
     text = "\n".join(conclusion(table))
-    assert "BLEU shows nothing learned by any row" in text
+    assert "By BLEU, no row has learned anything" in text
     assert "Of 4 rows, 4 are undecided by PPL: A h=1, A h=2, " in text
     assert "better by BLEU" not in text
 
@@ -390,7 +391,7 @@ def test_a_base_whose_translations_score_no_better_against_their_references_has_
     table = fake().each(lambda row, seed: (72.0, 1.41 + seed / 100), **parts).table()
     _, only = conclusion(table)
     assert only.startswith(
-        "BLEU shows nothing learned by any row: none of the 15 scores is better than chance, 1.5."
+        "By BLEU, no row has learned anything: none of the 15 scores is better than chance (1.5)."
     )
     # No alpha would help.
     assert not [line for line in table.experiment.notes.remarks if "brevity" in line]
@@ -486,11 +487,11 @@ def test_a_base_as_perplexed_as_frequencies_alone_needs_steps_and_not_seeds(fake
     with_chance(results, "A h=1", 20.0)
     table = results.table()
     text = "\n".join(conclusion(table))
-    assert ("PPL shows nothing learned by base" in text) is not has_learned
+    assert ("By PPL, base has learned nothing" in text) is not has_learned
     seeds = [verdict.more_seeds for verdict in table.verdicts(PPL)]
     assert any(seeds) is has_learned
     assert ("new study of" in text) is has_learned
-    assert ("train for more steps." in text.split("BLEU shows")[0]) is not has_learned
+    assert ("Train for more steps." in text.split("By BLEU")[0]) is not has_learned
     against = table.verdicts(PPL)[-1].text_against("base")
     assert against.startswith("cannot tell: base has learned nothing") is not has_learned
 
@@ -501,8 +502,8 @@ def test_no_row_that_knows_frequencies_alone_is_compared(fake):
         with_chance(results, row.label, 60.0)
     assert any(
         line.startswith(
-            "PPL shows nothing learned by any row: none of the 15 scores is 20 % better than chance, "
-            "63.27. The rows cannot be compared in PPL; train for more steps."
+            "By PPL, no row has learned anything: none of the 15 scores is 20 % better than chance "
+            "(63.27). The rows cannot be compared in PPL. Train for more steps."
         )
         for line in conclusion(results.table())
     )

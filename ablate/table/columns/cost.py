@@ -73,8 +73,8 @@ def _tuning_columns(table: Table) -> Iterator[Column]:
         "sensitivity\n(nats)",
         text=_sensitivity,
         legend=lambda form: [
-            "sensitivity: mean over the grid of the dev losses, each at most ln V, minus the "
-            "smallest dev loss (arXiv 2309.14322)."
+            "sensitivity: mean dev loss over the grid minus the smallest dev loss; losses above "
+            "ln V count as ln V (arXiv 2309.14322)."
         ],
     )
 

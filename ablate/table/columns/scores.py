@@ -95,7 +95,9 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
         yield f"Decoding chosen for base on dev, the same for every row: {setup.decoding.text}."
     if len(setup.vocabularies) > 1:
         yield from _vocabulary_legend(table, shown)
-    if cells := "; ".join((*_spread_phrases(table, shown), *_mark_phrases(table, form, shown))):
+    if cells := "; ".join(
+        (*_spread_phrases(table, form, shown), *_mark_phrases(table, form, shown))
+    ):
         yield Essential(f"{cells[0].upper()}{cells[1:]}.")
     logs = [metric.title for metric in shown if metric.is_log]
     if logs := [title for title in logs if form.shows(f"Δ{title}")]:
@@ -108,7 +110,7 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
     yield from map(Warned, (*notes.advised_remarks, *notes.faults))
 
 
-def _spread_phrases(table: Table, shown: Sequence[Metric]) -> Iterator[str]:
+def _spread_phrases(table: Table, form: Form, shown: Sequence[Metric]) -> Iterator[str]:
     """Yield the meaning of means and spreads over seeds; nothing for a single seed."""
     seeds = len(table.experiment.seeds)
     if seeds == 1:
@@ -119,7 +121,12 @@ def _spread_phrases(table: Table, shown: Sequence[Metric]) -> Iterator[str]:
     if table.missing_runs or any("diverged" in row.states.values() for row in table.rows):
         phrase += "; (k/n): over k of n seeds"
     yield phrase
-    if logs := [metric.title for metric in shown if metric.is_log]:
+    logs = []
+    for metric in shown:
+        if metric.is_log:
+            place = "" if form.shows(metric.title) else " in the conclusion"
+            logs.append(f"{metric.title}{place}")
+    if logs:
         yield f"{' and '.join(logs)}: geometric mean ×÷ geometric standard deviation"
 
 
