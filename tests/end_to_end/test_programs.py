@@ -316,7 +316,8 @@ def test_python_runs_a_study_and_raises_what_the_command_refuses(calm):
     assert list(frame["state"]) == ["done"] * 3
     assert [event["event"] for event in events].count("result") == 4
     selected = {"rows": frame.index[1], "seeds": [1], "set": {"dropout": 0.15}}
-    part = ablate.load(calm.file, calm.root, **selected)
+    with pytest.warns(UserWarning, match="no run of this study has a result"):
+        part = ablate.load(calm.file, calm.root, **selected)
     assert list(part.index) == list(frame.index[:2])
     assert list(part["state"]) == ["pending"] * 2  # with this dropout, nothing is trained
     with pytest.raises(AblateError) as error:
