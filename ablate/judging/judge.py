@@ -43,7 +43,10 @@ def judged(
     except UsageError as error:  # lines that were left out may be the cause
         if not notes:
             raise
-        raise UsageError(". ".join((str(error), *notes))) from None
+        sentences = [
+            text if text.endswith((".", "?")) else f"{text}." for text in (str(error), *notes)
+        ]
+        raise UsageError(" ".join(sentences)) from None
     remarks = list(notes)
     for power in power_of_scores(experiment, experiment.judged):
         if power.sd:

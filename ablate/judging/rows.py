@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 
@@ -84,6 +85,8 @@ def finished_lines(lines: Sequence[Line], table: SourceTable) -> list[Line]:
     column = table.first_filled(lines, STATE)
     if column is None:
         return list(lines)
+    seeds = [line.integer_text(table.first_filled(lines, SEED)) for line in lines]
+    row_of = partial(_row_name, are_shortened=_are_names_shortened(lines, seeds))
     unfinished = Counter[tuple[str, str]]()  # (row, state)
     unusual_states: dict[str, None] = {}
     finished: list[Line] = []
@@ -93,7 +96,7 @@ def finished_lines(lines: Sequence[Line], table: SourceTable) -> list[Line]:
         word = text.lower().replace(" ", "_")
         # Slurm also tells who cancelled a job: CANCELLED by 1000.
         if word in UNFINISHED or word.startswith(("cancelled_", "canceled_")):
-            unfinished[line.row, text] += 1
+            unfinished[row_of(line), text] += 1
             continue
         if word not in (*FINISHED, DIVERGED):
             problem = f'the state "{text[:60]}" is not known' if text else "has no state"
@@ -112,7 +115,7 @@ def finished_lines(lines: Sequence[Line], table: SourceTable) -> list[Line]:
         for (row, text), count in unfinished.items():
             counts.append(f"{row or 'without a row'} {count} ({text})")
         table.notes.append(f"Lines left out, because not finished: {'; '.join(counts)}.")
-    finished_rows = {line.row for line in finished}
+    finished_rows = {row_of(line) for line in finished}
     lost_rows = dict.fromkeys(row for row, _ in unfinished if row and row not in finished_rows)
     if lost_rows:
         names = first_few(list(lost_rows))
@@ -169,9 +172,7 @@ def lines_with_seeds(
         if "" in texts:
             count = plural(texts.count(""), "line")
             raise UsageError(f"{count} without a seed; {EXPECTED_COLUMNS}")
-        # The seed in a name may be another one, such as the seed of the data. Then it stays.
-        pairs = zip(in_names, texts, strict=True)
-        are_names_shortened = all(in_name in ("", text) for in_name, text in pairs)
+        are_names_shortened = _are_names_shortened(lines, texts)
     elif all(in_names):
         texts = in_names
     elif any(in_names):
@@ -184,11 +185,21 @@ def lines_with_seeds(
         texts = _run_numbers(lines, table, metrics)
     with_seeds = []
     for line, seed in zip(lines, _parse_seeds(texts), strict=True):
-        row = line.row
-        if are_names_shortened:
-            row = _SEED.sub("", row, count=1) or row
-        with_seeds.append(line._replace(row=row, seed=seed))
+        with_seeds.append(line._replace(row=_row_name(line, are_names_shortened), seed=seed))
     return with_seeds
+
+
+def _are_names_shortened(lines: Sequence[Line], seeds: Sequence[str]) -> bool:
+    """Whether the seeds are removed from the names of rows. The seed in a name may be another one
+    than the seed of the line, such as the seed of the data. Then it stays.
+    """
+    pairs = zip(lines, seeds, strict=True)
+    return all(_seed_in_name(line.row) in ("", seed) for line, seed in pairs if seed)
+
+
+def _row_name(line: Line, are_shortened: bool) -> str:
+    """The name of a line's row, without the seed if names are shortened."""
+    return (_SEED.sub("", line.row, count=1) or line.row) if are_shortened else line.row
 
 
 def _seed_in_name(row: str) -> str:

@@ -23,6 +23,8 @@ class Compute:
     untimed: number of failed runs without a record of their time.
     hours: hours times number of devices, by kind of device.
     machines: devices and processors that trained the runs.
+    software: versions of ablate and PyTorch that trained the runs.
+    precisions: precisions of the trainings.
     flops: FLOPs of the finished trainings of the table, in closed form.
     """
 
@@ -33,6 +35,8 @@ class Compute:
     untimed: int = 0
     hours: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     machines: set[str] = field(default_factory=set)
+    software: set[str] = field(default_factory=set)
+    precisions: set[str] = field(default_factory=set)
     flops: float = 0.0
 
     def add(self, folder: RunFolder, is_tuning: bool) -> None:
@@ -57,6 +61,13 @@ class Compute:
         devices = made.processes if kind == "GPU" else made.threads * made.processes
         self.hours[kind] += seconds * devices / 3600
         self.machines.add(machine_text(made))
+        for part in made.all_parts:
+            if part.ablate is not None:
+                self.software.add(f"ablate {part.ablate.version}")
+            if version := part.packages.get("torch"):
+                self.software.add(f"PyTorch {version}")
+            if part.precision is not None:
+                self.precisions.add(part.precision)
 
 
 def compute_of(outcome: Outcome, results: Results) -> Compute:

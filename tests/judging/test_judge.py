@@ -505,6 +505,24 @@ def test_items_without_a_seed_are_those_of_one_run(tmp_path):
     assert "Better" not in text
 
 
+@pytest.mark.parametrize("column", [{"seed": (1, 2, 1, 2)}, {}])
+def test_unfinished_runs_are_counted_by_row_if_names_have_seeds(tmp_path, column):
+    names = ["base-seed1", "base-seed2", "muon-seed1", "muon-seed2"]
+    lines = []
+    for number, name in enumerate(names):
+        line = {"Name": name, "State": "finished", "loss": 3.0 + number / 10}
+        lines.append({**line, **{key: values[number] for key, values in column.items()}})
+    lines[-1] |= {"State": "crashed", "loss": ""}
+    text = conclusions(csv_of(lines), tmp_path)
+    assert "Lines left out, because not finished: muon 1 (crashed)." in text
+    assert "Rows left out" not in text
+    file = tmp_path / "scores.csv"
+    refusal = inside("judge", file, "--base", "bse").refusal
+    assert refusal.endswith(
+        'did you mean "base"? Lines left out, because not finished: muon 1 (crashed).'
+    )
+
+
 def without_seeds(rows):
     """A file without a column of seeds."""
     return csv_of([{"row": row, "acc": score} for row, scores in rows.items() for score in scores])

@@ -166,6 +166,18 @@ def test_an_unfinished_study_is_said_to_be_unfinished(fake):
     assert b"Ablation study small (unfinished): each row" in files["table.tex"]
 
 
+def test_the_software_and_the_precision_are_those_of_the_records(fake):
+    results = fake().all_done()
+    for seed, torch in ((1, "2.11.0"), (2, "2.12.0")):
+        made = {"ablate": {"version": "0.9"}, "packages": {"torch": torch}, "precision": "bf16"}
+        change(Provenance, results.folder("A h=1", seed).provenance, **made)
+    text = texts(results)["Compute"]
+    assert "PyTorch 2.11.0" in text
+    assert "PyTorch 2.12.0" in text
+    assert "The software is ablate 0.9, " in text
+    assert re.search(r"; the precision of the trainings is (bf16|bf16 and fp32)\.", text)
+
+
 def test_every_setting_that_differs_from_the_original_is_named(fake):
     settings = {
         "norm": "rmsnorm", "activation": "swiglu", "optimizer": "adamw", "weight_decay": 0.1, "adam_beta2": 0.95,

@@ -206,7 +206,7 @@ def _difference_lines(table: Table, form: Form) -> Iterator[str]:
     without_intervals = [metric for metric in shown if metric not in with_intervals]
     if with_intervals:
         text = (
-            f"mean difference from base{_pairing(table.experiment)}, with a confidence interval. "
+            f"{_difference_text(table.experiment)}, with a confidence interval. "
             f"Its level is 95 % or more for each row by itself, not for all rows jointly."
         )
         for metric in table.judged_metrics:
@@ -224,12 +224,12 @@ def _difference_lines(table: Table, form: Form) -> Iterator[str]:
         yield f"{heads}: mean difference from base; no interval, because {reason}."
 
 
-def _pairing(experiment: Experiment) -> str:
-    """How the runs of a row and of base are paired, after a comma."""
+def _difference_text(experiment: Experiment) -> str:
+    """The difference from base in words, with the pairing of the runs."""
     if not experiment.is_paired:
-        return ", of unpaired runs"
+        return "mean of the row minus mean of base"
     further = ", with base's further seeds" if experiment.further_seeds else ""
-    return f", paired by seed{further}"
+    return f"mean difference from base, paired by seed{further}"
 
 
 def _intervals_and_verdicts(table: Table, metric: Metric) -> str:
