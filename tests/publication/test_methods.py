@@ -65,6 +65,16 @@ def test_further_seeds_looks_margins_and_tuning_are_stated(fake):
     ) in methods(tuned, fake().results)["Training"]
 
 
+def test_limitations_name_the_rows_that_are_trained_without_tuning(fake):
+    tune = "tune: {grid: {learning_rate: [0.001, 0.002]}, seeds: [101]}\n"
+    partly = texts(fake(SMALL + "  M: {set: {norm: rmsnorm}, tune: false}\n" + tune))
+    sentence = (
+        "1 row without tuning (M norm=rmsnorm) has the learning rate and other settings of base"
+    )
+    assert sentence in partly["Limitations"]
+    assert "without tuning" not in texts(fake(SMALL + tune))["Limitations"]
+
+
 def test_a_matched_field_and_a_decoding_chosen_on_dev_are_settings_that_the_tool_chose(fake):
     decoding = SMALL + "tune: {decoding: {alpha: [0.6, 1.0]}}\n"
     matched = SMALL + "  M: {set: {norm: rmsnorm}, match: {params: d_ff, within: 0.1}}\n"
