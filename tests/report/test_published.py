@@ -172,13 +172,14 @@ def test_a_narrow_legend_explains_only_what_is_shown(published, width):
         assert left_out
 
 
-def test_what_was_chosen_stands_after_all_scores_and_before_other_differences_and_costs(published):
+def test_what_was_chosen_stands_between_the_scores_and_the_costs(published):
     table = published.table
     names = [column.name for column in terminal_layout(table, str, False).columns]
     scores = [names.index(metric.title) for metric in table.shown_metrics]
-    judged = {metric.title for metric in table.judged_metrics}
-    others = {f"Δ{metric.title}" for metric in table.shown_metrics if metric.title not in judged}
     for name in {"tuned", "matched"}.intersection(names):
         assert max(scores) < names.index(name)
-        for later in {"params", *others}.intersection(names):
+        for later in {"params"}.intersection(names):
             assert names.index(name) < names.index(later)
+    for metric in table.shown_metrics:
+        if metric not in table.judged_metrics and f"Δ{metric.title}" in names:
+            assert names.index(f"Δ{metric.title}") == names.index(metric.title) + 1
