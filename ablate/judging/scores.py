@@ -39,7 +39,7 @@ class RunMeasurement:
     """A value of a metric for a run: the score on the test set, the score on a resampled test set,
     or the value for one test item.
 
-    seed: seed of the run. Rows are paired by seed.
+    seed: seed of the run, by which rows are paired; or the number of the run, if runs are unpaired.
     value: value of the metric; not finite if the run diverged.
     item: name of the test item; empty for a score. The score of a run is the mean over its items.
     resample: number of the resampled test set; empty for the test set itself.

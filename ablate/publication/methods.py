@@ -46,7 +46,7 @@ from ablate.table.conclusion import (
 )
 from ablate.table.experiment import ChosenSettings, Experiment
 from ablate.table.latex import escaped
-from ablate.table.table import Table, TableRow
+from ablate.table.table import Table
 
 # Settings of the data that have a sentence, or that do not change it.
 _DATA_TEXT = {"corpus", "folder", "direction", "train", "dev", "test", "vocab_size"}
@@ -115,7 +115,9 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
         "ways_of_matching": "; ".join(dict.fromkeys(rules)),
         "tuned": list(tuned),
         "untuned": [
-            row.label for row in rows if row.label not in tuned and not _is_base_run(row, table)
+            row.label
+            for row in rows
+            if row.label not in tuned and not row.has_runs_of(table.by_label[row.base])
         ],
         "grid": _grid(tuned.values()),
         "tuning_runs": " and ".join({choice.trainings: None for choice in tuned.values()}),
@@ -134,12 +136,6 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
         "unfinished": unfinished_sentences(table),
         "without_score": [row.label for row in table.rows if row.state != "done"],
     }
-
-
-def _is_base_run(row: TableRow, table: Table) -> bool:
-    """Whether a row has base's trainings, and differs only in their evaluation."""
-    base = table.by_label[row.base]
-    return {run.id for run in row.runs} == {run.id for run in base.runs}
 
 
 def _setting(name: str, value: Any) -> str:

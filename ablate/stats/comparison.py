@@ -75,6 +75,11 @@ class PairedScores:
         return statistics.fmean(self.differences.values()) if self.differences else None
 
     @property
+    def is_paired(self) -> bool:
+        """Whether the row and base are paired by seed."""
+        return self.base_scores is None or self.base_scores.is_paired
+
+    @property
     def is_constant_zero(self) -> bool:
         """Whether every score equals base's score, as after a change that has no effect; true
         without a difference. Unpaired scores tell this only if all of them are equal.
@@ -321,8 +326,7 @@ class ScoreComparison:
         """Standard deviation of a difference over seeds. Without paired runs, it is the root of the
         sum of the two variances.
         """
-        base = self.row.base_scores
-        if base is not None and not base.is_paired:
+        if not self.row.is_paired:
             assert self.noise is not None
             return math.sqrt(sum(variance.value for variance in self.noise.own.seeds))
         return statistics.stdev(self.row.differences.values())

@@ -195,6 +195,10 @@ class ExperimentRow:
         """The state of the row over its runs."""
         return row_state(self.states.values())
 
+    def has_runs_of(self, other: ExperimentRow) -> bool:
+        """Whether the row evaluates the trainings of another row, and has no others."""
+        return {run.id for run in self.runs} == {run.id for run in other.runs}
+
     @property
     def is_base(self) -> bool:
         """Whether other rows are compared with this row. Every model size has its base."""

@@ -21,7 +21,7 @@ class TableRow(ExperimentRow):
     """A row with the scores of its seeds, and the differences from base.
 
     scores: metric -> scores by seed.
-    deltas: metric -> differences from base, paired by seed; empty for base.
+    deltas: metric -> differences from base by seed; empty for base.
     verdicts: metric -> verdict; empty for base.
     """
 
