@@ -54,7 +54,7 @@ def size(n: float) -> str:
 
 
 def scaled(n: float | None, unit: str) -> str:
-    """A number with a decimal prefix and three digits: `9.53 TFLOP`; `?` if it is unknown."""
+    """A number with a decimal prefix and three digits: `9.53 GB`; `?` if it is unknown."""
     if n is None:
         return f"? {unit}"
     if n < 999.5:  # larger numbers round to 1000
@@ -66,6 +66,13 @@ def scaled(n: float | None, unit: str) -> str:
         prefixes = prefixes[1:]
     digits = (2, 1, 0)[bisect((9.995, 99.95), n)]
     return f"{n:.{digits}f} {prefixes[0]}{unit}"
+
+
+def flops_text(flops: float) -> str:
+    """A number of floating-point operations: `9.53 TFLOP`. The unit has no plural, because TFLOPS
+    are a rate. Columns of FLOPs have only the prefix: `9.53 T`.
+    """
+    return scaled(flops, "FLOP")
 
 
 def percent(share: float, decimals: int | None = None) -> str:

@@ -8,6 +8,7 @@ from ablate.formatting import (
     duration,
     ellipsis,
     estimated,
+    flops_text,
     fold,
     interval_text,
     middle_ellipsis,
@@ -61,6 +62,14 @@ def test_a_duration_is_written_in_units_of_its_size(seconds, text):
 def test_a_number_is_scaled_to_three_digits(n, text):
     assert scaled(n, "B") == text
     assert n is None or size(n) == text
+
+
+def test_operations_are_counted_in_a_unit_without_plural():
+    assert [flops_text(n) for n in (1.0, 9.53e12, 3.316e15)] == [
+        "1 FLOP",
+        "9.53 TFLOP",
+        "3.32 PFLOP",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from ablate.cli.scoring import outcome_to_show
 from ablate.publication.archive import archive_of
 from ablate.publication.crate import METADATA, crate
 from ablate.publication.folder import TEXTS, publish, publishable
+from ablate.publication.methods import uncited_corpus
 from ablate.publication.paper import paper_files
 from ablate.stdio import echo
 from ablate.store.layout import ARCHIVE
@@ -47,6 +48,8 @@ def command(
     print_faults(outcome.table)
     for sentence in unfinished_sentences(outcome.table):
         echo(sentence, err=True)
+    if note := uncited_corpus(outcome):
+        echo(note, err=True)
     files = figure_files(outcome.table, curves_of(outcome, root), formats=("svg",))
     files[ARCHIVE] = archive_of(planned, root)
     outcome = publishable(outcome, root)

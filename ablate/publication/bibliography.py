@@ -1,4 +1,5 @@
-"""Papers that the parts, measures and tests of a study come from: references.yaml as BibTeX.
+"""Papers that the parts, data, measures, tests and software of a study come from: references.yaml
+as BibTeX.
 
 Texts cite as Pandoc's Markdown does: `[@vaswani2017attention]`.
 """
@@ -14,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from ablate.config.data import CorpusConfig
 from ablate.table.latex import escaped
 
 FILE = Path(__file__).with_name("references.yaml")
@@ -76,6 +78,17 @@ def cite(*uses: str) -> str:
 def cite_setting(name: str, value: Any) -> str:
     """The citation of the papers for a setting that differs from the original Transformer's."""
     return cite(name, f"{name}={value}")
+
+
+def cite_corpus(data: CorpusConfig) -> str:
+    """The citation of the papers for a corpus that is known by name, also if a study names its data
+    set on the Hub; empty for other corpora.
+    """
+    name = data.corpus
+    for known, corpus in data.catalogue.items():
+        if data.hub and corpus.hub and data.hub.repository == corpus.hub.repository:
+            name = known
+    return cite(f"corpus={name}")
 
 
 def cited(texts: Iterable[str]) -> list[Reference]:

@@ -23,7 +23,8 @@ class Compute:
     untimed: number of failed runs without a record of their time.
     hours: hours times number of devices, by kind of device.
     machines: devices and processors that trained the runs.
-    software: versions of ablate and PyTorch that trained the runs.
+    versions: versions of ablate and of PyTorch that trained the runs, by name; empty sets if no
+        record has them.
     precisions: precisions of the trainings.
     flops: FLOPs of the finished trainings of the table, in closed form.
     """
@@ -35,7 +36,9 @@ class Compute:
     untimed: int = 0
     hours: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     machines: set[str] = field(default_factory=set)
-    software: set[str] = field(default_factory=set)
+    versions: dict[str, set[str]] = field(
+        default_factory=lambda: {"ablate": set(), "PyTorch": set()}
+    )
     precisions: set[str] = field(default_factory=set)
     flops: float = 0.0
 
@@ -63,9 +66,9 @@ class Compute:
         self.machines.add(machine_text(made))
         for part in made.all_parts:
             if part.ablate is not None:
-                self.software.add(f"ablate {part.ablate.version}")
+                self.versions["ablate"].add(part.ablate.version)
             if version := part.packages.get("torch"):
-                self.software.add(f"PyTorch {version}")
+                self.versions["PyTorch"].add(version)
             if part.precision is not None:
                 self.precisions.add(part.precision)
 

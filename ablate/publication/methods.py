@@ -7,6 +7,7 @@ is left to the author.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache, partial
 from typing import Any
@@ -15,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ablate.analysis.outcome import Outcome
 from ablate.config import RowConfig
+from ablate.config.data import CorpusConfig
 from ablate.config.model import ModelConfig
 from ablate.config.resolve import SETTING_FIELDS, SYMBOL_OF, resolve_row
 from ablate.config.training import TrainingConfig
@@ -22,13 +24,13 @@ from ablate.fields import Section
 from ablate.formatting import (
     enumeration,
     first_few,
+    flops_text,
     millions,
     percent,
     plural,
-    scaled,
     setting_text,
 )
-from ablate.publication.bibliography import cite, cite_setting, latex_text
+from ablate.publication.bibliography import cite, cite_corpus, cite_setting, latex_text
 from ablate.publication.compute import compute_of
 from ablate.stats.bootstrap import RESAMPLES
 from ablate.stats.metrics import PPL, PPL_CHAR
@@ -55,6 +57,7 @@ _TRAINING_TEXT = (
     "train_steps", "epochs", "batch_tokens", "optimizer", "learning_rate", "warmup_steps",
     "schedule", "dropout", "label_smoothing", "eval_every", "checkpoint_every",
 )  # fmt: skip
+_SHARE = re.compile(r"[\d.]+%?")
 
 
 @cache
@@ -67,9 +70,18 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for text in (enumeration, escaped, first_few, latex_text, millions, percent, plural, scaled):
+    for text in (
+        enumeration,
+        escaped,
+        first_few,
+        latex_text,
+        millions,
+        percent,
+        plural,
+        flops_text,
+    ):
         templates.filters[text.__name__] = text
-    templates.globals |= {"cite": cite, "setting": _setting}
+    templates.globals |= {"cite": cite, "cite_corpus": cite_corpus, "setting": _setting}
     templates.globals |= {"LEVEL": LEVEL, "POWER": POWER, "RESAMPLES": RESAMPLES}
     return templates
 
@@ -81,6 +93,40 @@ def methods(outcome: Outcome, results: Results) -> dict[str, str]:
     template = environment().get_template("methods.md")
     context = template.new_context(_facts(outcome, results))
     return {title: "".join(block(context)).strip() for title, block in template.blocks.items()}
+
+
+def artifacts(outcome: Outcome) -> str:
+    """Sentences: the software and the corpus of a study with their citations, and whether the
+    authors have to cite the corpus themselves.
+    """
+    data = outcome.study.data
+    uses = [f"{name}{cite(name)}" for name in ("ablate", "PyTorch")]
+    tokenizer = cite(f"tokenizer={getattr(data, 'tokenizer', None)}")
+    if tokenizer:
+        uses.append(f"SentencePiece{tokenizer}")
+    scorers: dict[str, None] = {}
+    for metric in outcome.experiment.shown:
+        if metric.scorer:
+            scorers[f"{metric.scorer}{cite(metric.name)}"] = None
+    uses += scorers
+    if not data.generated and (paper := cite_corpus(data)):
+        uses.append(f"the corpus {data.corpus}{paper}")
+    sentences = [
+        f"The study uses {enumeration(uses)}.",
+        "The methods also cite the papers of the parts, of the optimizer and of the tests.",
+        uncited_corpus(outcome),
+    ]
+    return "\n".join(filter(None, sentences))
+
+
+def uncited_corpus(outcome: Outcome) -> str:
+    """A sentence if the authors have to cite the corpus themselves, because its source is unknown;
+    otherwise empty.
+    """
+    data = outcome.study.data
+    if data.generated or cite_corpus(data):
+        return ""
+    return f"Cite the source of the data (corpus {data.corpus}) by hand: no record names its paper."
 
 
 def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
@@ -122,7 +168,7 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
         "grid": _grid(tuned.values()),
         "tuning_runs": " and ".join({choice.trainings: None for choice in tuned.values()}),
         "edges": [label for label, choice in tuned.items() if choice.content["edges"]],
-        "named_splits": _named_splits(outcome),
+        "splits": _splits(outcome.study.data),
         "corpora": list(_corpora(experiment, results)),
         "scores": list(_scores(table)),
         "searches": any("beam" in section.model_fields for section in task.settings),
@@ -212,6 +258,8 @@ def _scores(table: Table) -> Iterator[str]:
     for metric in dict.fromkeys((*experiment.shown, *experiment.judged, *table.shown_metrics)):
         signature = "; ".join(experiment.signatures.get(metric.name, ()))
         split = experiment.test_sets.get(metric.name, metric.side)
+        if _SHARE.fullmatch(split):  # of the training text, or a number of generated items
+            split = metric.side
         name = f"perplexity ({metric.title})" if metric in (PPL, PPL_CHAR) else metric.title
         yield f"{name}{cite(metric.name)} on {split} ({signature})"
 
@@ -226,11 +274,24 @@ def _grid(choices: Iterable[ChosenSettings]) -> list[str]:
     return [f"{name} ({', '.join(texts)})" for name, texts in values.items()]
 
 
-def _named_splits(outcome: Outcome) -> list[str]:
-    """The training, development and test sets, if their names say more than the split."""
-    data = outcome.study.data
+def _splits(data: CorpusConfig) -> str:
+    """The training, development and test sets, if their names say more than the split; with shares
+    of the training text, and numbers of generated items.
+    """
+    if data.draws_items or data.repeats_items:
+        train = "items drawn anew in every step" if data.draws_items else f"{data.train} items"
+        return f"{train} for training, {data.dev} for development and {data.test} for the test"
     splits = [data.train, data.dev, data.test]
-    return [] if splits == ["train", "dev", "test"] else list(map(str, splits))
+    if splits == ["train", "dev", "test"]:
+        return ""
+    if not any(map(_SHARE.fullmatch, splits)):
+        return f"{enumeration(splits)} as training, development and test sets"
+    dev, test = (
+        f"{split} of its text" if _SHARE.fullmatch(split) else split for split in splits[1:]
+    )
+    if data.tests_on_dev:
+        return f"{data.train} as training set, and {dev} as development set and test set"
+    return f"{data.train} as training set, {dev} as development set and {test} as test set"
 
 
 def _time(hours: float, kind: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ablate.analysis.outcome import Outcome
 from ablate.publication.bibliography import bibtex, cited
-from ablate.publication.methods import environment, methods
+from ablate.publication.methods import artifacts, environment, methods
 from ablate.store import Results
 from ablate.table.conclusion import conclusion
 from ablate.table.latex import latex, latex_environment
@@ -22,8 +22,8 @@ def paper_files(outcome: Outcome, results: Results) -> dict[str, bytes]:
     methods.md: models, data, training, evaluation, statistics, compute and limitations, with
         citations as Pandoc reads them.
     checklists.md: answers for NeurIPS and ACL.
-    paper.tex: a page with the table, which pdflatex and bibtex compile; references.bib: the papers
-        that it cites.
+    paper.tex: a page with the table, which pdflatex and bibtex compile; references.bib: the papers,
+        corpora and software that it cites.
     """
     sections = methods(outcome, results)
     table, name = outcome.table, outcome.study.name
@@ -35,7 +35,9 @@ def paper_files(outcome: Outcome, results: Results) -> dict[str, bytes]:
     chapters += [f"## {title}\n\n{text}" for title, text in sections.items()]
     texts = {
         "methods.md": "\n\n".join(chapters) + "\n",
-        "checklists.md": templates.get_template("checklists.md").render(sections),
+        "checklists.md": templates.get_template("checklists.md").render(
+            sections, artifacts=artifacts(outcome)
+        ),
         "table.tex": latex(table),
         "paper.tex": templates.get_template("paper.tex").render(paper, sections=sections),
         "references.bib": bibtex(cited(sections.values())),

@@ -19,6 +19,7 @@ from ablate.formatting import (
     concerned_rows,
     estimated,
     first_few,
+    flops_text,
     percent,
     plural,
     scaled,
@@ -126,16 +127,18 @@ def _totals(plan: Plan) -> Iterator[str]:
     time = f"unknown until a run has finished {device}"
     if plan.seconds is not None:
         time = estimated(plan.seconds)
-    flops = "" if plan.flops is None else f"{scaled(plan.flops, 'FLOP')} in all, "
+    flops = "" if plan.flops is None else f"{flops_text(plan.flops)} in all, "
     yield (
         f"{plural(len(plan.rows), 'row')}, {plural(len(plan.runs), 'run')}, {len(plan.missing)} to "
         f"do: {flops}up to {size(plan.disk_bytes)} on disk, time {time}."
     )
     unknown = [row.config for row in plan.rows if row.steps is None]
     if any(config.epochs for config in unknown):
-        yield "Steps and FLOP follow from epochs once `ablate data prepare` has counted the tokens."
+        yield (
+            "Steps and FLOPs follow from epochs once `ablate data prepare` has counted the tokens."
+        )
     elif unknown:
-        yield "Steps and FLOP are unknown, because patience ends training."
+        yield "Steps and FLOPs are unknown, because patience ends training."
     if plan.only_decoding:
         yield f"{plural(len(plan.only_decoding), 'trained run')} still to be decoded."
     if plan.study.whole.dropped:

@@ -35,7 +35,7 @@ from ablate.config.resolve import SYMBOLS, resolve_row, standard_name
 from ablate.config.steps import Resolve
 from ablate.config.training import MAX_STEPS
 from ablate.errors import Fault, Invalid, listed, unknown_name
-from ablate.formatting import scaled, signed_percent
+from ablate.formatting import flops_text, signed_percent
 from ablate.parts.sizes import MAX_SIZE
 from ablate.study.settings import one_required
 from ablate.study.typed import Misplaced, Placed
@@ -197,7 +197,7 @@ class Matched:
     def amount(self, cost: float) -> str:
         """A cost with its unit: `12,345 parameters`, `9.53 TFLOP`."""
         if self.kind == "flops":
-            return scaled(cost, "FLOP")
+            return flops_text(cost)
         active = "active " if self.kind == "active_params" else ""
         return f"{cost:,} {active}parameters"
 

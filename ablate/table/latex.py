@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from ablate.table.columns.layouts import full_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.layout import Layout, TextColumn
 from ablate.table.render import further_tables
-from ablate.table.table import Table
+from ablate.table.table import Table, TableRow
 
 _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} and \input this file.
 \ifdefined\tablename % a class is loaded: this is a part of another document
@@ -85,9 +86,8 @@ def latex(table: Table, against_paper: bool = False, with_cost: bool = False) ->
     tables = [_results(table, layout, [conclusion(table), layout.legend])]
     for number, (title, further) in enumerate(further_tables(table), 1):
         caption = f"Ablation study {name}: {escaped(title)}."
-        groups = [""] * len(further.rows)
         notes = [further.legend]
-        tables.append(_environment(further, caption, f"{label}-{number}", groups, notes))
+        tables.append(_environment(further, caption, f"{label}-{number}", (), notes))
     return "\n".join([_TOP + "\n".join(tables), r"\ablateend"]) + "\n"
 
 
@@ -111,8 +111,7 @@ def _results(table: Table, layout: Layout, notes: Sequence[Sequence[str]]) -> st
     caption = f"Ablation study {name}{state}: each row equals base except for the settings shown."
     if not table.experiment.is_study:
         caption = f"Scores of {name}."
-    groups = [row.group for row in table.rows]
-    return _environment(layout, caption, _label(table), groups, notes)
+    return _environment(layout, caption, _label(table), _rules(table.rows), notes)
 
 
 def _label(table: Table) -> str:
@@ -120,10 +119,15 @@ def _label(table: Table) -> str:
 
 
 def _environment(
-    layout: Layout, caption: str, label: str, groups: list[str], notes: Sequence[Sequence[str]]
+    layout: Layout,
+    caption: str,
+    label: str,
+    rules: Collection[int],
+    notes: Sequence[Sequence[str]],
 ) -> str:
-    """A table environment: caption, table, and below it a paragraph for each list of notes, because
-    a page has no room for a line for each note.
+    """A table environment: caption, table with a rule above the rows of the indices `rules`, and
+    below it a paragraph for each list of notes, because a page has no room for a line for each
+    note.
     """
     alignment = "".join("lr"[column.numeric] for column in layout.columns)
     lines = [
@@ -136,7 +140,7 @@ def _environment(
         f"  \\begin{{tabular}}{{{alignment}}}",
         r"    \toprule",
         *_heads(layout),
-        *_body(layout, groups),
+        *_body(layout, rules),
         r"    \bottomrule",
         r"  \end{tabular}}",
         r"  \par\medskip",
@@ -164,14 +168,30 @@ def _heads(layout: Layout) -> list[str]:
     return [*rows, _row(lower), r"    \midrule"]
 
 
-def _body(layout: Layout, groups: list[str]) -> list[str]:
-    """The lines of the rows, with a rule between groups."""
+def _rules(rows: Sequence[TableRow]) -> set[int]:
+    """The indices of the rows with a rule above: below each base, and between groups, as in Table 3
+    of the paper. Groups of a single row in sequence have no rule between them, because each row
+    would stand in a box.
+    """
+    rules = set[int]()
+    index = 0
+    above_is_single = False
+    for (is_base, _), group in groupby(rows, key=lambda row: (row.is_base, row.group)):
+        size = len(list(group))
+        is_single = size == 1 and not is_base
+        if index and not (is_single and above_is_single):
+            rules.add(index)
+        index += size
+        above_is_single = is_single
+    return rules
+
+
+def _body(layout: Layout, rules: Collection[int]) -> list[str]:
+    """The lines of the rows, with a rule above the rows of these indices."""
     lines = []
-    previous = groups[0] if groups else ""
-    for group, cells in zip(groups, layout.rows, strict=True):
-        if group != previous:
+    for index, cells in enumerate(layout.rows):
+        if index in rules:
             lines.append(r"    \midrule")
-        previous = group
         lines.append(_row(list(map(_cell, layout.columns, cells))))
     return lines
 

@@ -246,7 +246,7 @@ def test_a_prepared_corpus_replaces_the_assumed_length(fake):
 @pytest.mark.parametrize(
     ("limit", "reason"),
     [
-        ("epochs: 3", "Steps and FLOP follow from epochs once `ablate data prepare` has counted"),
+        ("epochs: 3", "Steps and FLOPs follow from epochs once `ablate data prepare` has counted"),
         ("train_steps: null, patience: 2", "are unknown, because patience ends training"),
     ],
 )

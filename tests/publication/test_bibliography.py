@@ -3,14 +3,23 @@
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import get_args
 
 import pytest
+import yaml
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.parts.variant import VariantName
-from ablate.publication.bibliography import bibtex, cite, cite_setting, cited, references
+from ablate.publication.bibliography import (
+    bibtex,
+    cite,
+    cite_corpus,
+    cite_setting,
+    cited,
+    references,
+)
 from ablate.publication.methods import environment
 from ablate.tasks import TASKS
 
@@ -49,13 +58,14 @@ def test_every_use_is_a_value_of_a_field_a_metric_or_a_word_of_the_methods():
     words = set(re.findall(r"cite\(\"([\w ]+)\"\)", text))
     metrics = {metric for task in TASKS.values() for metric in task.metrics}
     tokenizers = {f"tokenizer={name}" for name in ("bpe", "unigram")}
+    corpora = {f"corpus={name}" for task in TASKS.values() for name in task.data_config.corpora()}
     for key, paper in references().items():
         for use in paper.uses:
             name, _, value = use.partition("=")
             if name in RowConfig.model_fields:
                 assert not value or value in values(RowConfig.model_fields[name]), (key, use)
             else:
-                assert use in words | metrics | tokenizers, (key, use)
+                assert use in words | metrics | tokenizers | corpora, (key, use)
     used = set().union(*(paper.uses for paper in references().values()))
     assert words <= used
     assert issubclass(TASKS["translation"].data_config, CorpusConfig)
@@ -63,6 +73,37 @@ def test_every_use_is_a_value_of_a_field_a_metric_or_a_word_of_the_methods():
         TASKS["translation"].data_config.resolve(
             {"corpus": "toy", "vocab_size": 200, "tokenizer": use.partition("=")[2]}
         )
+
+
+def test_every_corpus_that_is_read_by_its_name_has_a_paper():
+    known = {}
+    for task in TASKS.values():
+        known |= task.data_config.catalogue
+    lacking = {name for name, corpus in known.items() if not cite(f"corpus={name}")}
+    assert lacking == {name for name, corpus in known.items() if corpus.is_generated} == {"toy"}
+
+
+@pytest.mark.parametrize(
+    ("corpus", "citation"),
+    [
+        ("multi30k", " [@elliott2016multi30k]"),
+        ("hf:bentrevett/multi30k@main", " [@elliott2016multi30k]"),
+        ("hf:somebody/multi30k", ""),
+        ("toy", ""),
+    ],
+)
+def test_a_data_set_of_the_hub_is_cited_as_the_corpus_that_it_is(corpus, citation):
+    settings = {"corpus": corpus, "direction": "en-toy" if corpus == "toy" else "en-de"}
+    assert cite_corpus(TASKS["translation"].data_config.resolve(settings)) == citation
+
+
+def test_the_entry_of_ablate_has_the_facts_of_its_citation_file():
+    facts = yaml.safe_load(Path("CITATION.cff").read_text(encoding="utf-8"))
+    (author,) = facts["authors"]
+    entry = references()["ablate2026"].fields
+    assert entry["author"] == f"{{{author['name']}}}"
+    assert entry["title"] == facts["title"]
+    assert entry["year"] == str(facts["date-released"].year)
 
 
 def test_a_setting_cites_its_own_papers_and_those_of_its_field():

@@ -20,7 +20,7 @@ from ablate.table.columns.layouts import terminal_layout
 from ablate.table.latex import escaped
 from tests.cli.inside import inside
 from tests.records import change
-from tests.report.fakes import SMALL
+from tests.report.fakes import SMALL, STUDIES
 from tests.table.test_latex import compiled
 
 PARTS = SMALL.replace("decoding:", "norm: {each: {norm: [rmsnorm]}}\n  decoding:")
@@ -39,7 +39,9 @@ def test_the_methods_state_the_study_s_settings_seeds_and_metrics(fake):
     assert "differs from the original in norm_position=pre [@xiong2020layer]." in found["Models"]
     assert "5 rows of the table" in found["Models"]
     assert "norm=rmsnorm [@zhang2019root]" in found["Models"]
-    assert found["Data"].startswith("The task is translation (en-toy). The corpus is toy. ")
+    assert found["Data"].startswith(
+        "The task is translation (en-toy). The corpus is toy, which ablate generates. "
+    )
     assert "The vocabulary has 200 entries. Further settings: tokenizer=bpe [" in found["Data"]
     assert "100 steps of 25,000 tokens with optimizer=adam [@kingma2015adam]" in found["Training"]
     assert "peak learning rate is 0.002, after 4,000 steps of warm-up" in found["Training"]
@@ -161,7 +163,7 @@ def test_splits_are_named_if_their_names_say_more(fake):
     assert "training, development" not in texts(fake())["Data"]
     named = fake(SMALL.replace("toy,", "multi30k, direction: en-de,"))
     splits = "with train, val and test_2016_flickr as training, development and test sets."
-    assert f"The corpus is multi30k, {splits}" in texts(named)["Data"]
+    assert f"The corpus is multi30k [@elliott2016multi30k], {splits}" in texts(named)["Data"]
 
 
 def test_an_unfinished_study_is_said_to_be_unfinished(fake):
@@ -182,10 +184,22 @@ def test_the_software_and_the_precision_are_those_of_the_records(fake):
         made = {"ablate": {"version": "0.9"}, "packages": {"torch": torch}, "precision": "bf16"}
         change(Provenance, results.folder("A h=1", seed).provenance, **made)
     text = texts(results)["Compute"]
-    assert "PyTorch 2.11.0" in text
-    assert "PyTorch 2.12.0" in text
-    assert "The software is ablate 0.9, " in text
+    (software,) = re.findall(r"The software is (.*?); the precision", text)
+    assert software == (
+        "ablate 0.9 [@ablate2026] with PyTorch 2.11.0 and 2.12.0 [@paszke2019pytorch; "
+        "@ansel2024pytorch]"
+    )
     assert re.search(r"; the precision of the trainings is (bf16|bf16 and fp32)\.", text)
+
+
+def test_plan_and_methods_count_operations_in_the_same_unit(fake):
+    results = fake().all_done()
+    planned = inside("plan", results.study.path, "--results", results.results.root).out
+    (unit,) = re.findall(r"\d (\w+) in all", planned)
+    assert re.search(
+        r"cost [\d.]+ (\w)FLOP \(floating-point operations\)", texts(results)["Compute"]
+    )
+    assert unit.endswith("FLOP")
 
 
 def test_every_setting_that_differs_from_the_original_is_named(fake):
@@ -285,7 +299,67 @@ def test_the_checklists_answer_with_the_sections_of_the_methods(fake):
     text = paper_files(results.outcome(), results.results)["checklists.md"].decode()
     for section in methods(results.outcome(), results.results).values():
         assert section in text
-    assert len(re.findall("^### .*\n\n[A-Z]", text, re.M)) == text.count("### ") == 11
+    assert len(re.findall("^### .*\n\n[A-Z]", text, re.M)) == text.count("### ") == 14
+
+
+@pytest.mark.parametrize(
+    ("data", "uses", "by_hand"),
+    [
+        ("toy, vocab_size: 200", "@kudo2018sentencepiece] and sacreBLEU [@papineni2002bleu; @post2018call].", ""),
+        ("multi30k, direction: en-de", "and the corpus multi30k [@elliott2016multi30k].", ""),
+        ("hf:a/b, direction: en-de", "sacreBLEU", "data (corpus hf:a/b) by hand"),
+        ("files, direction: a-b, train: t, dev: d, test: e", "sacreBLEU", "data (corpus files) by hand"),
+    ],
+)  # fmt: skip
+def test_the_checklist_of_acl_names_the_software_and_the_corpus_with_their_creators(
+    fake, data, uses, by_hand
+):
+    text = SMALL.replace("toy, vocab_size: 200", data)
+    outcome = fake(text).all_done().outcome()
+    checklists = paper_files(outcome, fake(text).results)["checklists.md"].decode()
+    answer = checklists.split("### B1. ")[1].split("###")[0]
+    assert "The study uses ablate [@ablate2026], PyTorch [@paszke2019pytorch; @ansel" in answer
+    assert uses in answer
+    assert ("by hand" in answer) == bool(by_hand)
+    assert by_hand in answer
+
+
+def test_publish_says_that_the_source_of_own_text_is_cited_by_hand(fake, tmp_path):
+    text = SMALL.replace("toy, vocab_size: 200", "files, direction: a-b, train: t, dev: d, test: e")
+    for study, note in ((text, True), (SMALL, False)):
+        results = fake(study, seeds="1").all_done()
+        words = ("--results", results.results.root, "--out", tmp_path / f"to-{note}")
+        done = inside("publish", results.study.path, *words)
+        assert done.code == 0
+        assert ("Cite the source of the data (corpus files) by hand" in done.err) == note
+
+
+@pytest.mark.parametrize(
+    ("study", "data"),
+    [
+        ("quickstart-lm", "The task is language-model. The corpus is toy, which ablate generates."),
+        ("quickstart-mlm", "The task is masked-lm. The corpus is toy, which ablate generates."),
+        ("quickstart-parsing", "The task is parsing. The corpus is toy, which ablate generates."),
+        (
+            "quickstart-recall",
+            "The corpus is recall [@arora2023zoology], which ablate generates, with items drawn "
+            "anew in every step for training, ",
+        ),
+        (
+            "since-gpt2",
+            "The text is read from files, with input.txt as training set, 5% of its text as "
+            "development set and 5% of its text as test set.",
+        ),
+        (
+            "shakespeare",
+            "input.txt as training set, and 10% of its text as development set and test set.",
+        ),
+        ("grokking", "with 4000 items for training, "),
+    ],
+)
+def test_studies_of_every_task_have_methods(fake, study, data):
+    results = fake((STUDIES / f"{study}.yaml").read_text())
+    assert data in texts(results)["Data"]
 
 
 def test_a_paper_cites_what_its_references_have_and_nothing_else(fake):

@@ -37,9 +37,30 @@ def test_rows_have_one_cell_per_column_and_groups_are_separated_by_rules(fake):
     columns = re.search(r"\\begin\{tabular\}\{([lr]+)\}", text)[1]
     assert {len(row) for row in rows if row != "rule"} == {len(columns)}
     assert [row if row == "rule" else row[0] for row in rows] == [
-        "rule", "", "row", "rule", "base", "rule", "A h=1", "A h=2", "rule", "D dropout=0.3", "rule",
+        "rule", "", "row", "rule", "base", "rule", "A h=1", "A h=2", "rule", "D dropout=0.3",
         "decoding beam=1", "rule",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        ("  X: {set: {h: 2}}\n  Y: {set: {h: 1}}\n", "base | X Y"),
+        (
+            "  X: {set: {h: 2}}\n  Y: {each: {h: [1, 8]}}\n  Z: {set: {h: 16}}\n",
+            "base | X | Y Y | Z",
+        ),
+        ("  X: {set: {h: 2}}\nsizes: {s: {N: 1}, t: {N: 3}}\n", "s base | s X | t base | t X"),
+    ],
+)
+def test_rules_are_below_each_base_and_between_groups_but_not_between_single_rows(
+    fake, rows, lines
+):
+    table = fake(SMALL.partition("rows:")[0] + "rows:\n" + rows).table()
+    found = []
+    for line in body(latex(table))[4:-1]:
+        found.append("|" if line == "rule" else line[0].split(" h=")[0])
+    assert " ".join(found) == lines
 
 
 def test_cells_are_those_of_the_layout_and_the_best_is_bold(fake):
