@@ -145,21 +145,16 @@ def seed_noise(rows: Sequence[Differences], base: BaseScores | None = None) -> S
         rows: differences of each row by seed: one row or more, each with two seeds or more.
         base: base's scores, if base has seeds that no row has or if runs are unpaired.
     """
+    if base is not None and not base.is_paired:
+        return _unpaired_noise(rows, base)
     layout = _Layout(rows)
     pool = list(range(len(rows) + 1))
     while True:
-        if base is not None and not base.is_paired:
-            variances = _unpaired_variances(rows, base)
-            df = sum(variances[row].df for row in pool)
-            further: FurtherSeeds | None = FurtherSeeds(
-                tuple(base.further.values()), 0.0, variances[0]
-            )
-        else:
-            variances = layout.variances(pool)
-            df = max(1.0, sum(variances[row].df for row in pool) - (len(layout.seeds) - 1))
-            further = None
-            if base is not None:
-                further = _further_seeds(layout, pool, variances, base)
+        variances = layout.variances(pool)
+        df = max(1.0, sum(variances[row].df for row in pool) - (len(layout.seeds) - 1))
+        further = None
+        if base is not None:
+            further = _further_seeds(layout, pool, variances, base)
         if further is not None:
             if 0 in pool:
                 df += further.base.df - variances[0].df
@@ -169,6 +164,27 @@ def seed_noise(rows: Sequence[Differences], base: BaseScores | None = None) -> S
             break
         # One at a time: a very noisy row inflates the pooled variance, which may hide a second one.
         pool.remove(outlier)
+    return _noise(variances, pool, df, further)
+
+
+def _unpaired_noise(rows: Sequence[Differences], base: BaseScores) -> SeedNoise:
+    """The variances of unpaired runs. They do not depend on the pool, as no effect is fitted."""
+    variances = _unpaired_variances(rows, base)
+    further = FurtherSeeds(tuple(base.further.values()), 0.0, variances[0])
+    pool = list(range(len(variances)))
+    while True:
+        df = sum(variances[row].df for row in pool)
+        outlier = _outlier(variances, pool, df)
+        if outlier is None:
+            break
+        pool.remove(outlier)
+    return _noise(variances, pool, df, further)
+
+
+def _noise(
+    variances: Sequence[Variance], pool: Sequence[int], df: float, further: FurtherSeeds | None
+) -> SeedNoise:
+    """The noise of the rows; those that are not in the pool are outliers."""
     outliers = frozenset(range(len(variances))).difference(pool)
     return SeedNoise(tuple(variances), Variance(_pooled(variances, pool), df), outliers, further)
 
