@@ -24,7 +24,6 @@ from ablate.errors import (
     Fault,
     Mark,
     StoreError,
-    UsageError,
     ineffective_option,
     not_a_choice,
     not_allowed,
@@ -32,7 +31,7 @@ from ablate.errors import (
 )
 from ablate.fields import value_text
 from ablate.formatting import settings_text
-from ablate.judging.columns import numbered_lines
+from ablate.judging.columns import ROW, numbered_lines, plain_name
 from ablate.judging.judge import judged
 from ablate.store import Results
 from ablate.store.records import MetricsLine
@@ -228,8 +227,8 @@ def judge(
     frame: pd.DataFrame,
     *,
     base: str | None = None,
-    metrics: Sequence[str] = (),
-    by: Sequence[str] = (),
+    metrics: str | Sequence[str] = (),
+    by: str | Sequence[str] = (),
     more_is_better: Mapping[str, bool] | None = None,
     margin: float | None = None,
 ) -> pd.DataFrame:
@@ -237,11 +236,12 @@ def judge(
 
     Args:
         frame: a line for each score, with the columns `row`, `seed`, `metric` and `value`; or a
-            line for each run, with a column for each metric. See docs/judge.md.
+            line for each run, with a column for each metric. An index with names is read as
+            columns. See docs/judge.md.
         base: label of base; None for the row named base, baseline or control.
         metrics: the metric of the verdicts, then other metrics to show; may be empty if there is
             only one.
-        by: the columns that name a row; empty for `row` or a similar column.
+        by: the column that names a row, or several; empty for `row` or a similar column.
         more_is_better: by metric, for metrics whose name does not imply it.
         margin: margin of equivalence in the metric of the verdicts; None for no margin.
 
@@ -257,17 +257,17 @@ def judge(
         >>> scores = pd.read_csv("scores.csv")
         >>> ablate.judge(scores, base="adamw")[["delta_loss_mean", "verdict_loss"]]
     """
-    _check_arguments(frame, metrics, by, more_is_better or {})
+    columns = _names("by", by)
+    _check_arguments(frame, more_is_better or {})
     check_type("margin", margin or 0, (int, float), "a number")
-    if any(name is not None for name in frame.index.names):
-        frame = frame.reset_index()
+    frame = _with_index(frame, columns)
     table = judged(
         numbered_lines(frame.to_dict("records")),
         "scores",
         base=None if base is None else str(base),  # rows may be numbers in a frame
         directions=more_is_better or {},
-        metrics=list(map(str, metrics)),
-        row_columns=list(map(str, by)),
+        metrics=_names("metrics", metrics),
+        row_columns=columns,
         margin=margin,
     )
     judgments = rows_frame(table)
@@ -285,31 +285,60 @@ def _log_scale(table: Table) -> list[str]:
     return [metric.name for metric in table.shown_metrics if metric.is_log]
 
 
-def _check_arguments(
-    frame: pd.DataFrame,
-    metrics: Sequence[str],
-    by: Sequence[str],
-    more_is_better: Mapping[str, bool],
-) -> None:
-    """Refuse arguments of other types, such as a name instead of a list of names, which would be
-    misread.
-    """
-    if isinstance(frame, (str, PathLike)):
-        raise UsageError(f"ablate.judge takes a data frame: pandas.read_csv({str(frame)!r})")
+def _names(argument: str, names: str | Iterable[object]) -> list[str]:
+    """The names in an argument that takes one name or several."""
+    if isinstance(names, str):
+        return [names]
+    check_type(argument, names, Iterable, f'a name or a list of names, as in {argument}=["loss"]')
+    return list(map(str, names))
+
+
+def _check_arguments(frame: pd.DataFrame, more_is_better: Mapping[str, bool]) -> None:
+    """Refuse arguments of other types, which would be misread."""
     if not isinstance(frame, pd.DataFrame):
-        raise UsageError(f"ablate.judge takes a data frame, and not {type(frame).__name__}")
+        problem, remedy = f"a {type(frame).__name__} is no data frame", "use pandas.DataFrame"
+        if isinstance(frame, (str, PathLike)):
+            problem, remedy = "a path is no data frame", f"use pandas.read_csv({str(frame)!r})"
+        elif isinstance(frame, pd.Series):
+            remedy = 'use .reset_index(name="loss"), with the name of the metric'
+        raise wrong_option("frame", Fault(problem, remedy=remedy))
     if frame.empty:
-        raise UsageError("the data frame has no lines of scores")
+        raise wrong_option("frame", "has no lines of scores")
     check_type("more_is_better", more_is_better, Mapping, 'a dictionary such as {"acc": True}')
-    for argument, names in (("metrics", metrics), ("by", by)):
-        if isinstance(names, str):
-            raise UsageError(f"{argument} is a list of names: {argument}=[{names!r}]")
     for name, value in more_is_better.items():
         if not isinstance(value, bool):
-            raise UsageError(f"more_is_better: {name!r} is {value!r}; must be True or False")
+            fault = not_allowed(value_text(value), "True or False")
+            raise wrong_option("more_is_better", fault.about(f'"{name}"'))
     duplicates = frame.columns[frame.columns.duplicated()]
     if len(duplicates):
-        raise UsageError(f'two columns are named "{duplicates[0]}"')
+        remedy = "rename or drop one of them"
+        raise wrong_option(
+            "frame", Fault(f'two columns are named "{duplicates[0]}"', remedy=remedy)
+        )
+
+
+def _with_index(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """The frame with its index as columns, if the index has names.
+
+    Raises:
+        UsageError: the index has the name of a column, or may have the rows and has no name.
+    """
+    names = [name for name in frame.index.names if name is not None]
+    if names:
+        for name in names:
+            if name in frame.columns:
+                problem = f'the index and a column are named "{name}"'
+                remedy = "rename one of them, or drop the index by frame.reset_index(drop=True)"
+                raise wrong_option("frame", Fault(problem, remedy=remedy))
+        return frame.reset_index()
+    columns = {plain_name(str(column)) for column in frame.columns}
+    if not by and not columns & set(ROW) and not pd.api.types.is_numeric_dtype(frame.index):
+        remedy = 'if it has the rows, use frame.rename_axis("row")'
+        if frame.index.nlevels > 1:
+            remedy = 'if it has the rows and seeds, use frame.rename_axis(["row", "seed"])'
+        problem = "no column names the row, and the index has no name"
+        raise wrong_option("frame", Fault(problem, remedy=remedy))
+    return frame
 
 
 def _refuse(faults: Sequence[str], runs: Sequence[RunResult]) -> None:

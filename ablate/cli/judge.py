@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from ablate.cli.arguments import argument, flag, option
 from ablate.cli.formats import Format, Legend, Wide, print_table
-from ablate.errors import UsageError, refuse_output, wrong_option
+from ablate.errors import (
+    Fault,
+    UsageError,
+    ineffective_option,
+    not_a_choice,
+    not_allowed,
+    refuse_output,
+    wrong_option,
+)
 from ablate.judging.files import read_lines
 from ablate.judging.judge import judged, read_stream, stream_json, stream_lines
 from ablate.stdio import echo, print_json
@@ -55,18 +64,30 @@ def command(
 ) -> None:
     """Judge scores of other code: verdicts, table and page, as for a study."""
     if margin is not None and not 0 < margin < math.inf:
-        raise UsageError(f"--margin {margin:g} is not allowed: must be above 0 and finite")
-    has_table_options = out is not None or wide or margin is not None
-    if stream and (has_table_options or format not in ("text", "json") or len(metric or ()) > 1):
-        raise UsageError(
-            "--stream has --format text and json, and no --out, --wide, --margin or second --metric"
-        )
+        raise wrong_option("--margin", not_allowed(f"{margin:g}", "above 0 and finite"))
+    if stream:
+        given = {
+            "--out": out is not None,
+            "--wide": wide,
+            "--legend": legend,
+            "--margin": margin is not None,
+        }
+        for option_name in filter(given.get, given):
+            problem = "has no effect with --stream, which prints decisions"
+            raise ineffective_option(option_name, problem)
+        if format not in ("text", "json"):
+            fault = not_a_choice(format, ("text", "json"))
+            raise wrong_option("--format", replace(fault, remedy="--stream prints decisions"))
+        if len(metric or ()) > 1:
+            problem = "has two values, and --stream decides by one metric"
+            raise wrong_option("--metric", Fault(problem, remedy="give one metric"))
     where = ", ".join(map(str, files))
     directions = dict.fromkeys(lower_is_better or (), False)
     contradictory = directions.keys() & set(higher_is_better or ())
     if contradictory:
         name = min(contradictory)
-        raise UsageError(f"--lower-is-better {name} contradicts --higher-is-better {name}")
+        fault = Fault("is in --higher-is-better, too", given=f'"{name}"', remedy="give one")
+        raise wrong_option("--lower-is-better", fault)
     directions |= dict.fromkeys(higher_is_better or (), True)
     if out is not None:
         refuse_output("--out", out, filter(Path.exists, files))

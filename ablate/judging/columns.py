@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import numbers
 import re
+import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from ablate.errors import UsageError, unknown_name
+from ablate.errors import Fault, UsageError, unknown_name
 from ablate.formatting import first_few
 
 EXPECTED_COLUMNS = (
@@ -34,11 +35,15 @@ GROWING = (
     *STEP, "steps", "iterations", "iters", "num_steps", "env_steps", "num_env_steps", "epochs",
     "tokens", "samples", "examples",
 )  # fmt: skip
+BASES = ("base", "baseline", "control")  # default labels of base
 DIVERGED = "diverged"  # state of a run, and also a score
 LONGEST_NAME = 1000  # characters
 # Characters that neither the HTML page nor the SVG figures can contain.
 _INVALID = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _CONSTANTS = ("true", "false", "none", "null")
+_UNNAMED = re.compile(
+    r"(unnamed: \d+)?"
+)  # `to_csv` of pandas writes the first, `read_csv` makes the other
 _PREFIX = re.compile(r"^(params\.|tags\.(mlflow\.)?|config[./])")
 
 
@@ -89,6 +94,8 @@ class SourceTable:
         row_columns: plain names of the columns that name a row.
         lines: the lines of the table, with cells by plain names.
         notes: notes on lines that were left out, merged or interpreted.
+        left_out: clauses on lines that were left out, for refusals of which they may be the cause.
+        lost_rows: rows without a finished run.
         is_paired: whether runs of different rows with the same seed are paired.
     """
 
@@ -104,12 +111,15 @@ class SourceTable:
         """
         self.columns: dict[str, str] = {}
         self.notes: list[str] = []
+        self.left_out: list[str] = []
+        self.lost_rows: list[str] = []
         self.is_paired = True
-        self._clashes: dict[str, str] = {}  # message by plain name
+        self._clashes: dict[str, Fault] = {}  # by plain name
         self.lines: list[Line] = []
         for number, line in enumerate(lines, 1):
             cells = self._plain_cells(line)
             self.lines.append(Line(line.place, cells, line.n_replaced, number))
+        self._drop_numbers_of_lines(list(map(plain_name, row_columns)))
         for name in row_columns:
             if plain_name(name) not in self.columns:
                 raise UsageError(unknown_name("column", name, self.columns))
@@ -118,10 +128,23 @@ class SourceTable:
         if not row_columns and (column := self.first_filled(self.lines, ROW)):
             self.row_columns = [column]
         if not any(line.text(name) for line in self.lines for name in self.row_columns):
-            raise UsageError(
-                "no column names the row; rename one to row, or choose one with --by COLUMN "
-                f"(by=[COLUMN] in Python): {first_few(tuple(self.columns), 12)}"
+            names = tuple(self.columns)
+            remedy = (
+                "rename one to row, or choose one with --by COLUMN (by=[COLUMN] in Python): "
+                f"{first_few(names, 12)}"
             )
+            texts = self._columns_of_texts()
+            if len(texts) == 1:
+                remedy = (
+                    f"give --by {shlex.quote(texts[0])} (by={texts[0]!r} in Python), or rename the "
+                    f"column of the rows to row; columns: {first_few(names, 12)}"
+                )
+            elif "" in self.columns:
+                remedy = (
+                    "name the column without a name row, if it has the rows; columns: "
+                    f"{first_few([name or repr(name) for name in names], 12)}"
+                )
+            raise UsageError(Fault("no column names the row", remedy=remedy, choices=names))
 
     def _plain_cells(self, line: Line) -> dict[str, Any]:
         """The cells of a line by the plain names of their columns.
@@ -140,12 +163,42 @@ class SourceTable:
                 continue
             text = cell_text(value)
             if text and parse_setting(text) != parse_setting(first_text):
-                clash = (
-                    f'{line.place}: the columns "{first_name}" and "{name}" have different '
-                    f'values, "{first_text[:60]}" and "{text[:60]}"; remove one of the two columns'
+                clash = Fault(
+                    f'have different values, "{first_text[:60]}" and "{text[:60]}"',
+                    subject=line.place,
+                    given=f'the columns "{first_name}" and "{name}"',
+                    remedy="remove one of the two columns",
                 )
                 self._clashes.setdefault(plain, clash)
         return cells
+
+    def _drop_numbers_of_lines(self, row_columns: Sequence[str]) -> None:
+        """Drop a column without a name that only numbers the lines, as the index of pandas: then
+        equal lines are equal, whatever their order.
+        """
+        for plain, name in list(self.columns.items()):
+            numbers = [line.text(plain) for line in self.lines]
+            are_numbers = all(map(str.isdecimal, numbers)) and len({*numbers}) == len(numbers)
+            if not _UNNAMED.fullmatch(plain) or plain in row_columns or not are_numbers:
+                continue
+            del self.columns[plain]
+            for index, line in enumerate(self.lines):
+                cells = {key: cell for key, cell in line.cells.items() if key != plain}
+                self.lines[index] = line._replace(cells=cells)
+            column = f'column "{name}"' if name else "column without a name"
+            self.notes.append(f"Left out: the {column}, which numbers the lines.")
+
+    def _columns_of_texts(self) -> list[str]:
+        """The columns, except of states and metrics, that have a text without a number in each
+        line, and different ones.
+        """
+        found = []
+        for plain, name in self.columns.items():
+            texts = [line.text(plain) for line in self.lines]
+            is_text = all(text and parse_number(text) is None for text in texts)
+            if name and is_text and len(set(texts)) > 1 and plain not in (*STATE, "metric"):
+                found.append(name)
+        return found
 
     def check_unambiguous(self, plain: str) -> None:
         """Refuse a column if two columns with this plain name have different values."""
@@ -236,11 +289,9 @@ def appearance(row: str) -> object:
 def check_name(kind: str, name: str) -> None:
     """Refuse a name that is too long or cannot be printed."""
     if len(name) > LONGEST_NAME:
-        raise UsageError(
-            f'the name of a {kind} has {len(name):,} characters, "{name[:30]}…": at most '
-            f"{LONGEST_NAME:,} are allowed"
-        )
+        problem = f"the name of a {kind} has {len(name):,} characters"
+        allowed = f"of at most {LONGEST_NAME:,} characters"
+        raise UsageError(Fault(problem, subject=f'"{name[:30]}…"', allowed=allowed))
     if invalid := _INVALID.search(name):
-        raise UsageError(
-            f"the {kind} {name!a} contains {invalid[0]!a}, which cannot be printed; remove it"
-        )
+        problem = f"contains {invalid[0]!a}, which cannot be printed"
+        raise UsageError(Fault(problem, given=f"the {kind} {name!a}", remedy="remove it"))

@@ -29,13 +29,18 @@ def read_lines(files: Sequence[Path]) -> list[Line]:
     for file in files:
         content = list(_lines(file))
         if not content:
-            raise UsageError(f"{file}: has no lines of scores; {EXPECTED_COLUMNS}")
+            raise _error(file, "has no lines of scores", EXPECTED_COLUMNS)
         if {*content[0].cells} == {"Wall time", "Step", "Value"}:
             content = [_last_value(file, content)]
         for line in content:
             place = line.place if len(files) == 1 else f"{file.name}, {line.place}"
             lines.append(line._replace(place=place))
     return lines
+
+
+def _error(file: Path, problem: str, remedy: str = "", line: int = 0) -> UsageError:
+    """The error of a file, or of one of its lines, from 1."""
+    return UsageError(Fault(problem, remedy=remedy, place=Mark(str(file), line)))
 
 
 def _last_value(file: Path, content: Sequence[Line]) -> Line:
@@ -45,10 +50,8 @@ def _last_value(file: Path, content: Sequence[Line]) -> Line:
     """
     name = _TENSORBOARD.fullmatch(file.stem)
     if name is None:
-        raise UsageError(
-            f"{file}: the name of a TensorBoard file must give the run, its seed and the tag, as "
-            f"in run-base_seed1-tag-loss.csv"
-        )
+        problem = "the name of a TensorBoard file must give the run, its seed and the tag"
+        raise _error(file, problem, "rename it as run-base_seed1-tag-loss.csv")
     logged: list[tuple[float, float, int]] = []  # (step, wall time, index of the line)
     for index, line in enumerate(content):
         try:
@@ -56,7 +59,8 @@ def _last_value(file: Path, content: Sequence[Line]) -> Line:
         except (TypeError, ValueError):
             step = time = math.nan
         if not (math.isfinite(step) and math.isfinite(time)):
-            raise UsageError(f"{file}: {line.place}: a Step or a Wall time is not a number")
+            problem = f"{line.place}: a Step or a Wall time is not a number"
+            raise _error(file, problem, "remove the line")
         logged.append((step, time, index))
     last_step, _, last_index = max(logged)
     last = content[last_index]
@@ -73,11 +77,11 @@ def _lines(file: Path) -> Iterator[Line]:
     except FileNotFoundError:
         raise UsageError(no_such_file(file, Path.is_file)) from None
     except IsADirectoryError:
-        raise UsageError(Fault("is a folder", remedy="give files", place=Mark(str(file)))) from None
+        raise _error(file, "is a folder", "give files") from None
     except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}") from None
+        raise _error(file, error.strerror or str(error)) from None
     except UnicodeDecodeError:
-        raise UsageError(f"{file}: is not UTF-8 text; {EXPECTED_COLUMNS}") from None
+        raise _error(file, "is not UTF-8 text", EXPECTED_COLUMNS) from None
     first = text.lstrip()[:1]
     if first == "{":
         return _json_lines(file, text)
@@ -92,18 +96,18 @@ def _csv_lines(file: Path, text: str) -> Iterator[Line]:
     try:
         for name, count in Counter(reader.fieldnames or ()).items():
             if count > 1 and name:
-                raise UsageError(f'{file}: {count} columns are named "{name}"')
+                remedy = "rename or remove one of them"
+                raise _error(file, f'{count} columns are named "{name}"', remedy)
         for values in reader:
             # Such as a decimal comma without quotes, which would shift the cells after it.
             if None in values or None in values.values():
                 number = "more" if None in values else "fewer"
                 problem = f"has {number} cells than the header"
                 remedy = f"the header separates its cells by {delimiter!a}"
-                place = Mark(str(file), reader.line_num)
-                raise UsageError(Fault(problem, remedy=remedy, place=place))
+                raise _error(file, problem, remedy, reader.line_num)
             yield Line(f"line {reader.line_num}", values)
     except csv.Error as error:  # a cell of more than 131,072 characters
-        raise UsageError(f"{file}:{reader.line_num + 1}: {error}") from None
+        raise _error(file, str(error), "is a quote missing?", reader.line_num + 1) from None
 
 
 def _json_lines(file: Path, text: str) -> Iterator[Line]:
@@ -114,9 +118,10 @@ def _json_lines(file: Path, text: str) -> Iterator[Line]:
             if not isinstance(values, dict):
                 raise ValueError
         except _NamedTwiceError as error:
-            raise UsageError(f'{file}:{number}: two values are named "{error}"') from None
+            problem = f'two values are named "{error}"'
+            raise _error(file, problem, "remove one of them", number) from None
         except (ValueError, RecursionError):
-            raise UsageError(f"{file}:{number}: is not a JSON object; {EXPECTED_COLUMNS}") from None
+            raise _error(file, "is not a JSON object", EXPECTED_COLUMNS, number) from None
         if values:
             yield Line(f"line {number}", values)
 
@@ -125,12 +130,13 @@ def _json_array(file: Path, text: str) -> Iterator[Line]:
     try:
         entries = _JSON.decode(text.strip())
     except _NamedTwiceError as error:
-        raise UsageError(f'{file}: two values of an entry are named "{error}"') from None
+        problem = f'two values of an entry are named "{error}"'
+        raise _error(file, problem, "remove one of them") from None
     except (ValueError, RecursionError):
-        raise UsageError(f"{file}: is not an array of JSON objects; {EXPECTED_COLUMNS}") from None
+        raise _error(file, "is not an array of JSON objects", EXPECTED_COLUMNS) from None
     for number, values in enumerate(entries, 1):
         if not isinstance(values, dict):
-            raise UsageError(f"{file}: entry {number} is not a JSON object; {EXPECTED_COLUMNS}")
+            raise _error(file, f"entry {number} is not a JSON object", EXPECTED_COLUMNS)
         yield Line(f"entry {number}", values)
 
 

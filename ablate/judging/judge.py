@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ablate.errors import UsageError, unknown_name
+from ablate.errors import Fault, UsageError, not_allowed, unknown_name, wrong_option
 from ablate.formatting import plural, signed
-from ablate.judging.columns import Line
+from ablate.judging.columns import Line, SourceTable
 from ablate.judging.lines import read_measurements
 from ablate.judging.scores import metric_of, scores_experiment
 from ablate.stats.metrics import Metric
@@ -35,28 +35,37 @@ def judged(
     is empty and `directions` has only one metric, the verdicts are by this metric.
     """
     _check_margin(margin)
-    measurements, notes, is_paired = read_measurements(
-        lines, metrics or _only_metric(directions), row_columns
+    measurements, source = read_measurements(
+        lines, metrics or _only_metric(directions), row_columns, base=base
     )
     try:
-        experiment = scores_experiment(measurements, name, base, directions, margin, is_paired)
-    except UsageError as error:  # lines that were left out may be the cause
-        if not notes:
-            raise
-        sentences = [
-            text if text.endswith((".", "?")) else f"{text}." for text in (str(error), *notes)
-        ]
-        raise UsageError(" ".join(sentences)) from None
-    remarks = list(notes)
+        experiment = scores_experiment(
+            measurements, name, base, directions, margin, source.is_paired
+        )
+    except UsageError as error:
+        raise UsageError(*(_with_cause(fault, source, base) for fault in error.faults)) from None
+    remarks = list(source.notes)
     for power in power_of_scores(experiment, experiment.judged):
         if power.sd:
             remarks.append(power.text)
     return Table.build(replace(experiment, notes=Notes(tuple(remarks))))
 
 
+def _with_cause(fault: Fault, source: SourceTable, base: str | None) -> Fault:
+    """The fault with the lines that were left out, which may be its cause, unless it is a name
+    that is written in another way.
+    """
+    if base in source.lost_rows:
+        fault = replace(fault, meant="", remedy="no run of this row is finished")
+    if fault.meant:
+        return fault
+    remedy = "; ".join(filter(None, (fault.remedy, *source.left_out)))
+    return replace(fault, remedy=remedy)
+
+
 def _check_margin(margin: float | None) -> None:
     if margin is not None and not 0 < margin < math.inf:
-        raise UsageError(f"a margin of {margin:g} is not allowed: must be above 0 and finite")
+        raise wrong_option("margin", not_allowed(f"{margin:g}", "above 0 and finite"))
 
 
 def _only_metric(directions: Mapping[str, bool]) -> Sequence[str]:
@@ -84,26 +93,26 @@ def read_stream(
         The stream, the metric by which it is decided, and notes on lines that were left out or
         interpreted.
     """
-    measurements, notes, _ = read_measurements(
-        lines, metrics or _only_metric(directions), row_columns
+    measurements, source = read_measurements(
+        lines, metrics or _only_metric(directions), row_columns, has_numbered_rows=True
     )
     metric = metric_of(measurements[0].metric, measurements, directions)
     first = measurements[0].row if base is None else base
     rows = dict.fromkeys(measurement.row for measurement in measurements)
     if first not in rows:
-        raise UsageError(unknown_name("row", first, rows))
+        raise UsageError(_with_cause(unknown_name("row", first, rows), source, base))
     stream = Stream(first, metric.more_is_better)
     for measurement in measurements:
         if measurement.item or measurement.resample:
-            raise UsageError(
-                f"a stream has one score for each run; {measurement.row} has scores of items or of "
-                f"resampled test sets"
-            )
+            problem = "has scores of items or of resampled test sets"
+            remedy = "a stream has one score for each run"
+            raise UsageError(Fault(problem, given=measurement.row, remedy=remedy))
         is_reference = measurement.row in (stream.chain[0], stream.chain[-1])
         if is_reference and not math.isfinite(measurement.value):
-            raise UsageError(f"{measurement.row} diverged, so no proposal can be compared with it")
+            problem = "diverged, so no proposal can be compared with it"
+            raise UsageError(Fault(problem, given=measurement.row))
         stream.add(measurement.row, measurement.value)
-    return stream, metric, notes
+    return stream, metric, source.notes
 
 
 def stream_json(stream: Stream, metric: Metric, notes: Sequence[str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ablate.errors import UsageError, unknown_name
+from ablate.errors import Fault, UsageError, not_allowed, unknown_name
 from ablate.formatting import first_few
 from ablate.judging.columns import (
     DIVERGED,
@@ -30,6 +30,7 @@ from ablate.judging.columns import (
     parse_number,
     plain_name,
 )
+from ablate.judging.names import with_named_seeds
 from ablate.judging.rows import (
     MOST_DIGITS,
     counts_text,
@@ -58,8 +59,13 @@ _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 
 def read_measurements(
-    lines: Iterable[Line], metrics: Sequence[str] = (), row_columns: Sequence[str] = ()
-) -> tuple[list[RunMeasurement], list[str], bool]:
+    lines: Iterable[Line],
+    metrics: Sequence[str] = (),
+    row_columns: Sequence[str] = (),
+    *,
+    base: str | None = None,
+    has_numbered_rows: bool = False,
+) -> tuple[list[RunMeasurement], SourceTable]:
     """Read the scores in lines.
 
     Args:
@@ -68,10 +74,11 @@ def read_measurements(
         metrics: the metrics to read, first the metric of the verdicts; empty if there is only one.
         row_columns: the columns whose values name a row; empty for the first column of ROW that has
             a value.
+        base: requested label of base; None for the only label in BASES.
+        has_numbered_rows: whether a number at the end of a name always is a part of the name.
 
     Returns:
-        The scores; notes on lines that were left out, merged or interpreted; and whether runs of
-        different rows with the same seed are paired.
+        The scores, and their table, with its notes.
 
     Raises:
         UsageError: a column is missing or ambiguous, a value of a metric is not a number, or the
@@ -79,16 +86,20 @@ def read_measurements(
     """
     source = SourceTable(lines, row_columns)
     merged = merged_spellings(source.lines, source) if row_columns else source.lines
-    finished = finished_lines(named_lines(merged, source), source)
+    named = named_lines(merged, source)
+    if not has_numbered_rows:
+        named = with_named_seeds(named, source, base)
+    finished = finished_lines(named, source)
     with_rows = lines_with_rows(finished, source)
     table = _RunTable(source, lines_with_seeds(with_rows, source, metrics))
     scores = table.scores(metrics)
     if len(scores) > 1 and not metrics:
-        raise UsageError(
-            "several metrics: name the metric of the verdicts with --metric NAME (metrics=[NAME] "
-            "in Python), and repeat --metric for metrics that are only shown; found "
+        remedy = (
+            "name the metric of the verdicts with --metric NAME (metrics=[NAME] in Python), and "
+            "repeat --metric for metrics that are only shown; found "
             f"{first_few(list(scores), 12)}"
         )
+        raise UsageError(Fault("several metrics", remedy=remedy, choices=tuple(scores)))
     names = list(dict.fromkeys(metrics or scores))
     for name in names:
         if name not in scores:
@@ -105,7 +116,7 @@ def read_measurements(
         table.check_missing(name, completed, is_judged=name == names[0])
         measurements += [score.measurement for score in completed]
     _refuse_half_diverged(measurements)
-    return measurements, source.notes, source.is_paired
+    return measurements, source
 
 
 class _Score(NamedTuple):
@@ -168,13 +179,14 @@ class _RunTable:
             item = line.text("item")
             resample = line.integer_text("resample")
             if not (resample or "0").isdecimal() or len(resample) > MOST_DIGITS:
-                raise UsageError(f'resample "{resample[:60]}" is not allowed: must be a number')
+                fault = not_allowed(f'"{resample[:60]}"', "a number")
+                raise UsageError(fault.about("resample").about(line.place))
             key = (line.run, metric, item, resample)
             if key in seen:
-                raise UsageError(
-                    f"{line.place}: {line.row}, seed {line.seed}: {metric} has two values; a run "
-                    f"has one value, or one for each item"
-                )
+                subject = f"{line.place}: {line.row}, seed {line.seed}"
+                remedy = "a run has one value, or one for each item"
+                fault = Fault(f"{metric} has two values", subject=subject, remedy=remedy)
+                raise UsageError(fault)
             seen.add(key)
             metric_scores.append(self._score(line, metric, value, item, resample))
         return scores
@@ -232,11 +244,13 @@ class _RunTable:
                 raise UsageError(unknown_name("metric", metric, numeric))
             wanted[metric] = column
         if not wanted:
-            raise UsageError(
-                "which column is the metric? give --metric NAME (metrics=[NAME] in Python), and "
-                "--higher-is-better NAME or --lower-is-better NAME if the name does not tell; "
-                f"numeric columns: {first_few(list(numeric), 12) or 'none'}; {EXPECTED_COLUMNS}"
+            remedy = (
+                "give --metric NAME (metrics=[NAME] in Python), and --higher-is-better NAME or "
+                "--lower-is-better NAME if the name does not tell; numeric columns: "
+                f"{first_few(list(numeric), 12) or 'none'}; {EXPECTED_COLUMNS}"
             )
+            problem = "which column is the metric?"
+            raise UsageError(Fault(problem, remedy=remedy, choices=tuple(numeric)))
         return wanted
 
     def _has_digits(self, column: str) -> bool:
@@ -262,11 +276,11 @@ class _RunTable:
         if column is not None:
             for rows in self._different_steps(column, metric_scores):
                 if not all(line.state for line in self.lines):
-                    raise UsageError(
-                        f"scores of different steps: {rows}; keep the scores of one step, or, if "
-                        "these are the last steps of the runs, remove the column "
-                        f'"{self.source.columns[column]}"'
+                    remedy = (
+                        "keep the scores of one step, or, if these are the last steps of the runs, "
+                        f'remove the column "{self.source.columns[column]}"'
                     )
+                    raise UsageError(Fault(f"scores of different steps: {rows}", remedy=remedy))
                 self._notes.append(f"Scores of different steps: {rows}.")
         for column in self.source.step_columns(GROWING, (*metric_scores, *step_columns)):
             for rows in self._different_steps(column, metric_scores):
@@ -308,12 +322,16 @@ class _RunTable:
                     first.setdefault(compared, f"{line.row} {text[:60] or 'none'}")
                 if len(first) > 1:
                     self.source.check_unambiguous(column)
-                    raise UsageError(
-                        f'{metric} has scores with different values of "'
-                        f'{self.source.columns[column]}": {first_few(list(first.values()))}; keep '
-                        "the scores of one value, or, if the values are settings of the rows, "
+                    values = first_few(list(first.values()))
+                    problem = (
+                        f"{metric} has scores with different values of "
+                        f'"{self.source.columns[column]}": {values}'
+                    )
+                    remedy = (
+                        "keep the scores of one value, or, if the values are settings of the rows, "
                         "remove the column"
                     )
+                    raise UsageError(Fault(problem, remedy=remedy))
 
     def completed(
         self, metric: str, scores: Sequence[_Score], diverged: Collection[tuple[str, int]]
@@ -332,10 +350,9 @@ class _RunTable:
         missing = self._lines_without(scores)
         if missing and is_judged:
             line = missing[0]
-            raise UsageError(
-                f"{line.place}: {line.row}, seed {line.seed}, has no {metric}; write inf if "
-                f"the run diverged, or remove the lines of the run"
-            )
+            problem = f"{line.row}, seed {line.seed}, has no {metric}"
+            remedy = "write inf if the run diverged, or remove the lines of the run"
+            raise UsageError(Fault(problem, subject=line.place, remedy=remedy))
         if missing:
             counts = counts_text(Counter(line.row for line in missing))
             self._notes.append(f"Runs without {metric}: {counts}.")
@@ -365,11 +382,9 @@ def _refuse_half_diverged(measurements: Iterable[RunMeasurement]) -> None:
     for (row, seed), diverged in first_not_finite.items():
         finite = first_finite.get((row, seed))
         if finite is not None and finite.metric != diverged.metric:
-            raise UsageError(
-                f"{row}, seed {seed}: {diverged.metric} is {diverged.value}, and {finite.metric} "
-                f"{finite.value:g}; write inf for both if the run diverged; else remove the "
-                f"{diverged.value}"
-            )
+            problem = f"{diverged.metric} is {diverged.value}, and {finite.metric} {finite.value:g}"
+            remedy = f"write inf for both if the run diverged; else remove the {diverged.value}"
+            raise UsageError(Fault(problem, subject=f"{row}, seed {seed}", remedy=remedy))
 
 
 def _parse_score(cell: Any, line: Line, metric: str) -> float | None:
@@ -381,10 +396,9 @@ def _parse_score(cell: Any, line: Line, metric: str) -> float | None:
     if line.state == DIVERGED:
         return math.nan
     if is_nan(cell):
-        raise UsageError(
-            f"{line.place}: {metric} is NaN, which may mean a missing value or a diverged run; "
-            "remove the line, or write inf if the run diverged"
-        )
+        problem = f"{metric} is NaN, which may mean a missing value or a diverged run"
+        remedy = "remove the line, or write inf if the run diverged"
+        raise UsageError(Fault(problem, subject=line.place, remedy=remedy))
     value = parse_number(cell)
     text = cell_text(cell)
     if value is None and text:
@@ -395,14 +409,14 @@ def _parse_score(cell: Any, line: Line, metric: str) -> float | None:
             remedy = "write it without the comma between thousands, or a point for a decimal comma"
         elif _DECIMAL_COMMA.fullmatch(text):
             remedy = "write a point in place of the decimal comma"
-        raise UsageError(f'{line.place}: {metric} "{text[:60]}" is not a number; {remedy}')
+        fault = Fault("is not a number", given=f'"{text[:60]}"', remedy=remedy)
+        raise UsageError(fault.about(metric).about(line.place))
     # float() reads 1e400 as infinity.
     overflows = value is not None and math.isinf(value) and re.search(r"\d", text)
     if value is not None and (LARGEST_SCORE < abs(value) < math.inf or overflows):
         if len(text) > 12:
             text = f"{text[:12]}…"
         limit = f"{LARGEST_SCORE:g}".replace("+", "")
-        raise UsageError(
-            f"{line.place}: {metric} {text} is not allowed: must be between -{limit} and {limit}"
-        )
+        fault = not_allowed(text, f"between -{limit} and {limit}")
+        raise UsageError(fault.about(metric).about(line.place))
     return value

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from itertools import chain
 
-from ablate.errors import UsageError, listed
+from ablate.errors import Fault, UsageError, listed, unknown_name
 from ablate.formatting import first_few, plural
 from ablate.judging.columns import (
     DIVERGED,
@@ -24,6 +24,7 @@ from ablate.judging.columns import (
     check_name,
     parse_setting,
 )
+from ablate.judging.names import seed_in_name, without_seed
 
 # States of runs in W&B, MLflow, ablate, Optuna, Ray Tune, Slurm and cloud services.
 USUAL = ("finished", "done")  # read as finished without a note
@@ -40,7 +41,6 @@ UNFINISHED = {
 # Names of columns that identify the run of a line.
 RUN_NAMES = (*RUN, "trial_id", "id", "name", "runname", "run name")
 MOST_DIGITS = 18  # seeds with more digits are read as text
-_SEED = re.compile(r"[\s._/-]*seed[\s._=/-]*(\d+)", re.I)  # in the name of a run
 
 
 def merged_spellings(lines: Sequence[Line], table: SourceTable) -> list[Line]:
@@ -99,12 +99,15 @@ def finished_lines(lines: Sequence[Line], table: SourceTable) -> list[Line]:
             unfinished[row_of(line), text] += 1
             continue
         if word not in (*FINISHED, DIVERGED):
-            problem = f'the state "{text[:60]}" is not known' if text else "has no state"
-            raise UsageError(
-                f"{line.place}: {problem}; the state of a run with a score is "
-                f"{listed((*FINISHED, DIVERGED))}; if the column "
-                f'"{table.columns[column]}" is not the state of a run, remove it'
+            remedy = (
+                f"the state of a run with a score is {listed((*FINISHED, DIVERGED))}; if the "
+                f'column "{table.columns[column]}" is not the state of a run, remove it'
             )
+            fault = Fault("has no state", remedy=remedy)
+            if text:
+                fault = unknown_name("state", text, (*FINISHED, DIVERGED, *UNFINISHED), remedy)
+            choices = (*FINISHED, DIVERGED)
+            raise UsageError(replace(fault, choices=choices).about(line.place))
         if word not in (*USUAL, DIVERGED):
             unusual_states[text] = None
         finished.append(line._replace(state=word))
@@ -114,9 +117,12 @@ def finished_lines(lines: Sequence[Line], table: SourceTable) -> list[Line]:
         counts = []
         for (row, text), count in unfinished.items():
             counts.append(f"{row or 'without a row'} {count} ({text})")
-        table.notes.append(f"Lines left out, because not finished: {'; '.join(counts)}.")
+        text = f"left out, because not finished: {'; '.join(counts)}"
+        table.notes.append(f"Lines {text}.")
+        table.left_out.append(f"lines {text}")
     finished_rows = {row_of(line) for line in finished}
     lost_rows = dict.fromkeys(row for row, _ in unfinished if row and row not in finished_rows)
+    table.lost_rows += lost_rows
     if lost_rows:
         names = first_few(list(lost_rows))
         table.notes.append(f"Rows left out, because no run is finished: {names}.")
@@ -132,21 +138,26 @@ def lines_with_rows(lines: Sequence[Line], table: SourceTable) -> list[Line]:
     unnamed = [line for line in lines if not line.row]
     if unnamed:
         names = " or ".join(table.columns[name] for name in table.row_columns)
-        table.notes.append(
-            f"WARNING: {plural(len(unnamed), 'line')} left out, because {names} is empty "
-            f"(first {unnamed[0].place}): these runs belong to no row, and Holm's correction "
-            f"does not count them."
+        text = (
+            f"{plural(len(unnamed), 'line')} left out, because {names} is empty "
+            f"(first {unnamed[0].place})"
         )
+        table.notes.append(
+            f"WARNING: {text}: these runs belong to no row, and Holm's correction does not count "
+            "them."
+        )
+        table.left_out.append(text)
     of_rows = [line for line in lines if line.row]
     row_by_appearance: dict[object, str] = {}
     for row in dict.fromkeys(line.row for line in of_rows):
         check_name("row", row)
         first = row_by_appearance.setdefault(appearance(row), row)
         if first != row:
-            raise UsageError(
-                f"the rows {first!a} and {row!a} look alike: write them in the same way if "
-                f"they are one row; else give them different names"
+            problem = f"the rows {first!a} and {row!a} look alike"
+            remedy = (
+                "write them in the same way if they are one row; else give them different names"
             )
+            raise UsageError(Fault(problem, remedy=remedy))
     return of_rows
 
 
@@ -165,22 +176,21 @@ def lines_with_seeds(
         UsageError: the run of a line is unknown.
     """
     column = table.first_filled(lines, SEED)
-    in_names = [_seed_in_name(line.row) for line in lines]
+    in_names = [seed_in_name(line.row) for line in lines]
     are_names_shortened = True
     if column is not None:
         texts = [line.integer_text(column) for line in lines]
         if "" in texts:
             count = plural(texts.count(""), "line")
-            raise UsageError(f"{count} without a seed; {EXPECTED_COLUMNS}")
+            raise UsageError(Fault(f"{count} without a seed", remedy=EXPECTED_COLUMNS))
         are_names_shortened = _are_names_shortened(lines, texts)
     elif all(in_names):
         texts = in_names
     elif any(in_names):
-        seeded = next(line.row for line in lines if _seed_in_name(line.row))
+        seeded = next(line.row for line in lines if seed_in_name(line.row))
         unseeded = lines[in_names.index("")].row
-        raise UsageError(
-            f'the name "{seeded}" has a seed, and "{unseeded}" has none; {EXPECTED_COLUMNS}'
-        )
+        problem = f'the name "{seeded}" has a seed, and "{unseeded}" has none'
+        raise UsageError(Fault(problem, remedy=EXPECTED_COLUMNS))
     else:
         texts = _run_numbers(lines, table, metrics)
     with_seeds = []
@@ -194,18 +204,12 @@ def _are_names_shortened(lines: Sequence[Line], seeds: Sequence[str]) -> bool:
     than the seed of the line, such as the seed of the data. Then it stays.
     """
     pairs = zip(lines, seeds, strict=True)
-    return all(_seed_in_name(line.row) in ("", seed) for line, seed in pairs if seed)
+    return all(seed_in_name(line.row) in ("", seed) for line, seed in pairs if seed)
 
 
 def _row_name(line: Line, are_shortened: bool) -> str:
     """The name of a line's row, without the seed if names are shortened."""
-    return (_SEED.sub("", line.row, count=1) or line.row) if are_shortened else line.row
-
-
-def _seed_in_name(row: str) -> str:
-    """The digits of the seed in the name of a row; empty without a seed."""
-    match = _SEED.search(row)
-    return match[1] if match else ""
+    return without_seed(line.row) if are_shortened else line.row
 
 
 def _parse_seeds(texts: Sequence[str]) -> list[int]:
@@ -218,10 +222,10 @@ def _parse_seeds(texts: Sequence[str]) -> list[int]:
         return [int(text) for text in texts]
     words = [text for text in texts if not any(map(str.isdecimal, text))]
     if words and len(words) < len(texts):
-        raise UsageError(
-            f'the seed "{words[0][:60]}" is not a number, and other seeds are: lines with a mean '
-            "or a standard deviation are not runs; remove them"
-        )
+        problem = "is not a number, and other seeds are"
+        remedy = "lines with a mean or a standard deviation are not runs: remove them"
+        given = f'"{words[0][:60]}"'
+        raise UsageError(Fault(problem, subject="seed", given=given, remedy=remedy))
     numbers: dict[str | float, int] = {}  # 1e3 is the same seed as 1000
     return [numbers.setdefault(parse_setting(text), len(numbers) + 1) for text in texts]
 
@@ -312,11 +316,12 @@ def _refuse_curves(lines: Sequence[Line], table: SourceTable, metrics: Sequence[
         steps.setdefault((line.row, line.text("metric")), set()).add(step)
     for (row, _), row_steps in steps.items():
         if len(row_steps) > 1:
-            raise UsageError(
-                f"{row} has lines at {len(row_steps)} steps, and no column has the seed or "
-                f"the run: evaluations of one training are not several seeds; keep only the "
-                f"last line of each run, and add its seed"
+            problem = (
+                f"{row} has lines at {len(row_steps)} steps, and no column has the seed or the "
+                "run: evaluations of one training are not several seeds"
             )
+            remedy = "keep only the last line of each run, and add its seed"
+            raise UsageError(Fault(problem, remedy=remedy))
 
 
 def _count_duplicates(lines: Sequence[Line]) -> dict[str, int]:

@@ -9,13 +9,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ablate.errors import UsageError, unknown_name
+from ablate.errors import Fault, UsageError, not_allowed, unknown_name
 from ablate.formatting import first_few
+from ablate.judging.columns import BASES
+from ablate.judging.names import runs_of_a_row, shared_name
 from ablate.stats.metrics import METRICS, PPL, Metric
 from ablate.table.experiment import Experiment, ExperimentRow, ExperimentRun, RunScore
 from ablate.table.looks import Looks
 
-BASES = ("base", "baseline", "control")  # default labels of base
 # Words in the name of a metric that imply its direction.
 LOWER = {
     "loss", "nll", "ppl", "perplexity", "bpb", "bpc", "err", "error", "wer", "cer", "ter", "mse",
@@ -94,10 +95,11 @@ def scores_experiment(
             if not row_seeds.keys() & seeds[base].keys():
                 unpaired.append(label)
     if unpaired:
-        raise UsageError(
-            f"{first_few(unpaired)}: no seed in common with {base}, and rows are paired by seed; "
-            f"if equal seeds have nothing in common, remove the column seed"
-        )
+        problem = f"no seed in common with {base}, and rows are paired by seed"
+        remedy = "if equal seeds have nothing in common, remove the column seed"
+        if shared := shared_name(seeds):
+            remedy = runs_of_a_row(*shared)
+        raise UsageError(Fault(problem, subject=first_few(unpaired), remedy=remedy))
     metrics = [metric_of(metric, measurements, directions) for metric in names]
     runs = _runs(measurements, {metric.name: metric for metric in metrics})
     rows = []
@@ -125,16 +127,26 @@ def _base(base: str | None, labels: Sequence[str]) -> str:
     if base is None:
         candidates = [label for label in labels if label.lower() in BASES]
         if len(candidates) != 1:
-            raise UsageError(
-                f"which row is base? give --base ROW (base=ROW in Python); found "
-                f"{first_few(labels, 12)}"
-            )
+            found = first_few(labels, 12)
+            remedy = f"give --base ROW (base=ROW in Python); found {found}"
+            raise UsageError(Fault("which row is base?", remedy=remedy, choices=tuple(labels)))
         base = candidates[0]
     if base not in labels:
-        raise UsageError(unknown_name("row", base, labels))
+        raise UsageError(_unknown_row(base, labels))
     if len(labels) == 1:
-        raise UsageError(f'"{base}" is the only row: there is nothing to compare it with')
+        remedy = "there is nothing to compare it with"
+        raise UsageError(Fault("is the only row", given=f'"{base}"', remedy=remedy))
     return base
+
+
+def _unknown_row(name: str, labels: Sequence[str]) -> Fault:
+    """The fault of an unknown row; if its name is a part of labels, they may be its runs."""
+    word = re.compile(rf"(?<![^\W\d_]){re.escape(name)}(?![^\W\d_])")
+    runs = [label for label in labels if word.search(label)]
+    if len(runs) < 2 or not name:
+        return unknown_name("row", name, labels)
+    fault = unknown_name("row", name, (), remedy=runs_of_a_row(name, runs))
+    return replace(fault, choices=tuple(labels))
 
 
 def direction_of(metric: str) -> bool | None:
@@ -185,10 +197,11 @@ def metric_of(
         return replace(built_in, side="", item="item", is_not_negative=is_not_negative)
     more_is_better = directions.get(name, direction_of(name))
     if more_is_better is None:
-        raise UsageError(
-            f"is a lower or a higher {name} better? give --lower-is-better {name} or "
-            f"--higher-is-better {name} (more_is_better={{{name!r}: True}} in Python)"
+        remedy = (
+            f"give --lower-is-better {name} or --higher-is-better {name} "
+            f"(more_is_better={{{name!r}: True}} in Python)"
         )
+        raise UsageError(Fault(f"is a lower or a higher {name} better?", remedy=remedy))
     deviations = [statistics.stdev(values) for values in scores.values() if len(values) > 1]
     words = _words(name)
     digits = 3
@@ -227,11 +240,15 @@ def _refuse_mixed_scales(name: str, scores: Sequence[float]) -> None:
     lowest = 0.8 * min(percentages)
     highest = 1.25 * max(percentages)
     if min(percentages) > 20 and all(lowest < 100 * share < highest for share in shares):
-        raise UsageError(
+        problem = (
             f"{name} is {shares[0]:g} in one run and {percentages[0]:g} in another: shares and "
-            f"percentages are mixed; write all of them in the same way, or give --higher-is-better "
-            f"{name} if they have the same scale"
+            "percentages are mixed"
         )
+        remedy = (
+            f"write all of them in the same way, or give --higher-is-better {name} if they have "
+            "the same scale"
+        )
+        raise UsageError(Fault(problem, remedy=remedy))
 
 
 def _lower_bound(metric: Metric) -> float:
@@ -246,10 +263,8 @@ def _runs(
     measurements_by_run: dict[tuple[str, int], list[RunMeasurement]] = {}
     for measurement in measurements:
         if metrics[measurement.metric].is_log and measurement.value <= 0:
-            raise UsageError(
-                f"{measurement.row}, seed {measurement.seed}: {measurement.metric} is "
-                f"{measurement.value:g}; must be above 0"
-            )
+            fault = not_allowed(f"{measurement.value:g}", "above 0").about(measurement.metric)
+            raise UsageError(fault.about(f"{measurement.row}, seed {measurement.seed}"))
         measurements_by_run.setdefault((measurement.row, measurement.seed), []).append(measurement)
     items: dict[str, list[str]] = {}
     runs: dict[str, list[ExperimentRun]] = {}
@@ -267,7 +282,8 @@ def _runs(
             try:
                 scores[name] = _score(metrics[name], values, items.setdefault(name, []))
             except ValueError as error:
-                raise UsageError(f"{label}, seed {seed}: {error}") from None
+                fault = Fault(str(error), subject=f"{label}, seed {seed}")
+                raise UsageError(fault) from None
         row_runs.append(ExperimentRun(id, seed, "done", scores=scores))
     return runs
 

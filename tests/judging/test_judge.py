@@ -118,9 +118,11 @@ def test_a_file_says_divergence_by_a_word(text, tmp_path):
 
 
 def test_a_path_in_place_of_a_frame_is_refused_with_the_call_that_reads_it():
-    with pytest.raises(UsageError, match=r"takes a data frame: pandas\.read_csv\('scores\.csv'\)"):
+    with pytest.raises(
+        UsageError, match=r"a path is no data frame; use pandas\.read_csv\('scores\.csv'\)"
+    ):
         ablate.judge("scores.csv")
-    with pytest.raises(UsageError, match="takes a data frame, and not list"):
+    with pytest.raises(UsageError, match=r"a list is no data frame; use pandas\.DataFrame"):
         ablate.judge(LONG)
 
 
@@ -250,28 +252,28 @@ FAULTS = [
     ("wide.csv", "row,seed,loss\na,1,2,3,4\n", [], "wide.csv:2: has more cells than the header"),
     # A decimal comma without quotes: the second line would have the loss 27 and the note 1.
     ("a.csv", "row,seed,loss,note\na,1,27\na,2,27,1\n", [], "a.csv:2: has fewer cells than the header"),
-    ("a.csv", "row,seed,loss\na,1,1e200\n", [], "loss 1e200 is not allowed: must be between"),
+    ("a.csv", "row,seed,loss\na,1,1e200\n", [], "loss: 1e200 is not allowed: must be between"),
     ("a.csv", csv_of([{"seed": 1, "loss": 2}]), [], "no column names the row"),
     ("a.csv", csv_of([{"row": "a", "seed": 1}]), [], "which column is the metric?"),
     ("a.csv", csv_of([{**line, "metric": "q"} for line in LONG]), [], "--higher-is-better q"),
     ("a.csv", csv_of(LONG), ["--base", "wode"], 'unknown row "wode"; did you mean "wide"?'),
-    ("a.csv", csv_of(LONG).replace("base", "x"), [], "which row is base? give --base ROW"),
+    ("a.csv", csv_of(LONG).replace("base", "x"), [], "which row is base? Give --base ROW"),
     ("a.csv", csv_of([{**line, "acc": 1} for line in WIDE]), [], "found loss, acc"),
-    ("a.csv", csv_of(LONG).replace("3.11", "oops"), [], 'loss "oops" is not a number'),
-    ("a.csv", csv_of(WIDE).replace("3.01", "oops"), [], 'a.csv: line 5: loss "oops" is not a number'),
+    ("a.csv", csv_of(LONG).replace("3.11", "oops"), [], 'loss: "oops" is not a number'),
+    ("a.csv", csv_of(WIDE).replace("3.01", "oops"), [], 'a.csv: line 5: loss: "oops" is not a number'),
     ("a.csv", csv_of(WIDE).replace(",", ";").replace(".", ","), ["--metric", "loss"],
-     'line 2: loss "3,11" is not a number'),
+     'line 2: loss: "3,11" is not a number'),
     ("a.csv", csv_of([{**line, "bleu": f"2,{line['seed']}"} for line in WIDE], ";"), [],
-     'bleu "2,1" is not a number; write a point in place of the decimal comma'),
+     'bleu: "2,1" is not a number; write a point in place of the decimal comma'),
     ("a.csv", csv_of([{**line, "bleu": f"2.{line['seed']} %"} for line in WIDE]), [],
-     'bleu "2.1 %" is not a number; write the number without %'),
+     'bleu: "2.1 %" is not a number; write the number without %'),
     ("a.jsonl", in_json({**line, "loss": line["loss"] < 3} for line in WIDE), ["--metric", "loss"],
-     'loss "False" is not a number'),
-    ("a.csv", csv_of([{**line, "resample": "x"} for line in LONG]), [], 'resample "x" is not'),
+     'loss: "False" is not a number'),
+    ("a.csv", csv_of([{**line, "resample": "x"} for line in LONG]), [], 'resample: "x" is not'),
     ("a.csv", csv_of([*LONG, LONG[-1]]), [], "deep, seed 3: loss has two values"),
     ("a.csv", csv_of([{**line, "seed": f"{line['row']}{line['seed']}"} for line in LONG]), [],
      "no seed in common"),
-    ("a.csv", csv_of(WIDE) + "\nbase,mean,3.107\nwide,mean,3.007\n", [], 'the seed "mean" is not a number'),
+    ("a.csv", csv_of(WIDE) + "\nbase,mean,3.107\nwide,mean,3.007\n", [], 'seed: "mean" is not a number'),
     ("a.csv", csv_of(with_cell(3, loss="")), [],
      "a.csv: line 5: wide, seed 1, has no loss; write inf if the run diverged, or"),
     ("a.csv", csv_of([*LONG[1:], {**LONG[0], "metric": "acc"}]), ["--metric", "loss"],
@@ -290,7 +292,7 @@ FAULTS = [
     ("a.csv", csv_of(with_cell(3, row="True")).replace("wide", "true"), [], "look alike"),
     ("a.csv", csv_of(WIDE).replace("wide", "1.1").replace("deep", "1.10"), [], "'1.1' and '1.10' look alike"),
     ("a.csv", csv_of(HALF), [],
-     '"base" is the only row: there is nothing to compare it with. WARNING: 6 lines'),
+     '"base" is the only row; there is nothing to compare it with; 6 lines left out'),
     ("a.jsonl", '{"row": "a"}\n[1]', [], ":2: is not a JSON object"),
     ("a.jsonl", f'{{"row": {DEEP}}}', [], ":1: is not a JSON object"),
     ("a.json", '[{"row": "base"', [], "a.json: is not an array of JSON objects; expected the"),
@@ -305,7 +307,7 @@ FAULTS = [
     ("a.csv", csv_of(WIDE), ["--by", "rou"], 'unknown column "rou"'),
     ("a.csv", csv_of(LONG[:3]), [], "there is nothing to compare it with"),
     ("a.csv", csv_of(WIDE), ["--lower-is-better", "loss", "--higher-is-better", "loss"],
-     "--lower-is-better loss contradicts --higher-is-better loss"),
+     '--lower-is-better: "loss" is in --higher-is-better, too'),
 ]  # fmt: skip
 
 
@@ -320,12 +322,53 @@ def test_a_file_that_cannot_be_judged_is_one_line_that_names_it_once(
     assert refusal.count(name) <= 1
 
 
+@pytest.mark.parametrize(("name", "content", "options", "message"), FAULTS, ids=range(len(FAULTS)))
+def test_a_fault_is_data_that_says_where_and_what_to_do(tmp_path, name, content, options, message):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    done = inside("judge", tmp_path / name, *options, "--format", "json")
+    (fault,) = json.loads(done.out)["faults"]
+    assert done.err == f"{fault['place']}: {fault['message']}\n"
+    quoted = fault["problem"].startswith(('"', "unknown"))
+    assert not quoted or "given" in fault
+    is_answered = fault.keys() & {"remedy", "allowed", "meant"}
+    assert is_answered or fault["code"] == "no-such-file"
+
+
+def test_a_fault_has_the_value_what_is_allowed_and_the_name_that_is_meant(tmp_path):
+    def fault(text, *options):
+        file = tmp_path / "scores.csv"
+        file.write_text(text)
+        (found,) = json.loads(inside("judge", file, *options, "--format", "json").out)["faults"]
+        return found
+
+    scores = csv_of(WIDE)
+    found = fault(scores, "--base", "bse")
+    assert (found["code"], found["given"], found["meant"]) == ("unknown-name", '"bse"', "base")
+    found = fault(scores.replace("base", "x"))
+    assert found["choices"] == ["x", "wide", "deep"]
+    found = fault(scores.replace("3.11", "1e200"))
+    assert (found["given"], found["allowed"]) == ("1e200", "between -1e100 and 1e100")
+    assert (found["code"], found["subject"]) == ("not-allowed", "line 2: loss")
+    found = fault(scores.replace("3.11", "high"))
+    assert (found["given"], found["problem"]) == ('"high"', "is not a number")
+    found = fault(scores, "--margin", "-1")
+    assert (found["place"], found["given"]) == ("--margin", "-1")
+    found = fault(scores, "--stream", "--legend")
+    assert (found["code"], found["given"]) == ("no-effect", "--legend")
+    found = fault(scores, "--stream", "--format=csv", "--format=json")
+    assert found["place"] == "--format"
+    states = csv_of([{**line, "state": "finishd"} for line in WIDE])
+    found = fault(states)
+    assert (found["given"], found["meant"]) == ('"finishd"', "finished")
+
+
 def test_a_fault_names_its_line_of_several_files_and_of_json(tmp_path):
     whole, text = tmp_path / "a.csv", tmp_path / "b.json"
     whole.write_text("row,seed,loss\nbase,1,2.0\n")
     text.write_text('{"row": "w", "seed": 1, "loss": 2}\n\n{"row": "w", "seed": 2, "loss": "x"}\n')
-    assert 'b.json: line 3: loss "x" is not a number' in inside("judge", text).err
-    assert 'b.json, line 3: loss "x" is not a number' in inside("judge", whole, text).err
+    assert 'b.json: line 3: loss: "x" is not a number' in inside("judge", text).err
+    assert 'b.json, line 3: loss: "x" is not a number' in inside("judge", whole, text).err
 
 
 @pytest.mark.parametrize("form", ["wide", "long"])
@@ -518,9 +561,9 @@ def test_unfinished_runs_are_counted_by_row_if_names_have_seeds(tmp_path, column
     assert "Rows left out" not in text
     file = tmp_path / "scores.csv"
     refusal = inside("judge", file, "--base", "bse").refusal
-    assert refusal.endswith(
-        'did you mean "base"? Lines left out, because not finished: muon 1 (crashed).'
-    )
+    assert refusal.endswith('unknown row "bse"; did you mean "base"?')
+    refusal = inside("judge", file, "--base", "adam").refusal
+    assert refusal.endswith("; lines left out, because not finished: muon 1 (crashed)")
 
 
 def without_seeds(rows):
@@ -726,7 +769,10 @@ def test_the_words_of_other_programs_for_finished_runs(word, tmp_path):
     assert "Rows left out, because no run is finished: late." in text
     assert (f"Read as finished: the state {word}." in text) == (word not in ("FINISHED", "done"))
     lines[0]["status"] = "fine"
-    assert 'line 2: the state "fine" is not known' in conclusions(csv_of(lines), tmp_path)
+    assert (
+        'line 2: unknown state "fine"; the state of a run with a score is finished'
+        in conclusions(csv_of(lines), tmp_path)
+    )
 
 
 def test_a_seed_in_the_name_beside_a_column_seed_is_no_part_of_the_row(tmp_path):
@@ -758,17 +804,55 @@ def test_a_stream_says_what_it_leaves_out(tmp_path):
 
 @pytest.mark.parametrize("margin", [math.nan, math.inf, 0.0, -1.0])
 def test_a_margin_is_a_number_above_0(margin):
-    with pytest.raises(UsageError, match=r"a margin of .* is not allowed"):
+    with pytest.raises(UsageError, match=r"margin: .* is not allowed"):
         ablate.judge(pd.DataFrame(LONG), margin=margin)
 
 
-def test_arguments_that_would_be_read_as_others_are_refused():
-    frame = pd.DataFrame(WIDE)
+def test_a_name_is_taken_in_place_of_a_list_and_arguments_of_other_types_are_refused():
+    frame = pd.DataFrame(WIDE).rename(columns={"row": "model"})
+    listed = ablate.judge(frame, by=["model"], metrics=["loss"])
+    pd.testing.assert_frame_equal(ablate.judge(frame, by="model", metrics="loss"), listed)
     for argument in ("metrics", "by"):
-        with pytest.raises(UsageError, match=f"{argument} is a list of names"):
-            ablate.judge(frame, **{argument: "loss"})
-    with pytest.raises(UsageError, match="must be True or False"):
+        with pytest.raises(UsageError, match=f"{argument}: 3 is not allowed: must be a name or a"):
+            ablate.judge(frame, **{argument: 3})
+    with pytest.raises(UsageError, match='"loss": "lower" is not allowed: must be True or False'):
         ablate.judge(frame, more_is_better={"loss": "lower"})
+
+
+def test_an_index_with_names_is_read_as_columns_and_another_is_refused_with_its_name():
+    frame = pd.DataFrame(WIDE)
+    expected = ablate.judge(frame)
+    for names in ("row", ["row", "seed"]):
+        pd.testing.assert_frame_equal(ablate.judge(frame.set_index(names)), expected)
+    by_model = frame.rename(columns={"row": "model"}).set_index("model")
+    pd.testing.assert_frame_equal(ablate.judge(by_model, by="model"), expected)
+    with pytest.raises(UsageError, match=r"give --by model \(by='model' in Python\)"):
+        ablate.judge(by_model)
+    with pytest.raises(UsageError, match=r'the index has no name; .* frame.rename_axis\("row"\)'):
+        ablate.judge(by_model.rename_axis(None))
+    unnamed = frame.set_index(["row", "seed"]).rename_axis([None, None])
+    with pytest.raises(UsageError, match=r'frame.rename_axis\(\["row", "seed"\]\)'):
+        ablate.judge(unnamed)
+    with pytest.raises(UsageError, match='the index and a column are named "row"'):
+        ablate.judge(frame.set_index("row", drop=False))
+
+
+def test_the_index_that_pandas_writes_into_a_file_counts_for_nothing(tmp_path):
+    frame = pd.DataFrame(WIDE)[["row", "loss"]]
+    expected = judgments(frame.to_csv(index=False), tmp_path)
+    file = tmp_path / "scores.csv"
+    for shuffled in (frame, frame.sample(frac=1, random_state=1)):
+        assert judgments(shuffled.to_csv(), tmp_path) == expected
+        assert (
+            "Left out: the column without a name, which numbers the lines."
+            in inside("judge", file).out
+        )
+        read = ablate.judge(pd.read_csv(file))
+        whole = ablate.judge(frame)
+        pd.testing.assert_frame_equal(read.loc[whole.index], whole)
+    file.write_text(frame.set_index("row").rename_axis(None).to_csv())
+    refusal = inside("judge", file).refusal
+    assert "no column names the row; name the column without a name row" in refusal
 
 
 @pytest.mark.parametrize("value", ["3_11", "1" * 400, "1e400", "-" + "1" * 400])
