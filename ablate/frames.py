@@ -74,7 +74,7 @@ def load(
     per: Literal["row", "run", "step"] = "row",
     against: Literal["paper"] | None = None,
     *,
-    rows: str | Sequence[str] = (),
+    rows: str | Sequence[str] | None = (),
     seeds: str | Sequence[int] | None = None,
     set: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
@@ -140,12 +140,12 @@ def load(
     if against and per != "row":
         raise ineffective_option("against", f'has no effect with per="{per}"')
     folder = results_folder(results)
+    root = Results(folder)
+    planned = runs_with_choices(read_study(Path(study), selection(rows, seeds, set)), root)
     if not folder.is_dir():
         warnings.warn(
             f"the results root {folder} does not exist: no run has a result", stacklevel=3
         )
-    root = Results(folder)
-    planned = runs_with_choices(read_study(Path(study), selection(rows, seeds, set)), root)
     content = planned.study
     attrs: dict[str, Any] = {"study": content.name, "judge": list(content.metrics.judged)}
     if per == "step":
@@ -168,6 +168,7 @@ def load(
                 values = [getattr(row.config, name) for row in planned.rows]
                 frame.insert(list(frame).index("changed"), name, values)
         attrs["log_scale"] = _log_scale(outcome.table)
+        frame = frame.copy()  # in one block: pandas warns of frames made column by column
         frame.attrs |= attrs | {"signatures": outcome.experiment.signatures}
     else:
         runs, faults = read_scored_runs(planned, root)
@@ -187,10 +188,12 @@ def _without_result(runs: Iterable[RunResult], folder: Path) -> str:
 
 
 def selection(
-    rows: str | Sequence[str], seeds: str | Sequence[int] | None, settings: Mapping[str, Any] | None
+    rows: str | Sequence[str] | None,
+    seeds: str | Sequence[int] | None,
+    settings: Mapping[str, Any] | None,
 ) -> Selection:
     """The part of a study that the arguments `rows`, `seeds` and `set` select."""
-    patterns = [rows] if isinstance(rows, str) else rows
+    patterns = [rows] if isinstance(rows, str) else () if rows is None else rows
     check_type("rows", patterns, Iterable, 'a list of names, such as ["A", "D*"]')
     if seeds is not None and not isinstance(seeds, str):
         check_type("seeds", seeds, Iterable, 'a list such as [1, 2], or "1-3"')
@@ -227,8 +230,8 @@ def judge(
     frame: pd.DataFrame,
     *,
     base: str | None = None,
-    metrics: str | Sequence[str] = (),
-    by: str | Sequence[str] = (),
+    metrics: str | Sequence[str] | None = (),
+    by: str | Sequence[str] | None = (),
     more_is_better: Mapping[str, bool] | None = None,
     margin: float | None = None,
 ) -> pd.DataFrame:
@@ -257,8 +260,10 @@ def judge(
         >>> scores = pd.read_csv("scores.csv")
         >>> ablate.judge(scores, base="adamw")[["delta_loss_mean", "verdict_loss"]]
     """
-    columns = _names("by", by)
+    columns = _names(by)
     _check_arguments(frame, more_is_better or {})
+    if isinstance(margin, bool):
+        raise wrong_option("margin", not_allowed(value_text(margin), "a number"))
     check_type("margin", margin or 0, (int, float), "a number")
     frame = _with_index(frame, columns)
     table = judged(
@@ -266,7 +271,7 @@ def judge(
         "scores",
         base=None if base is None else str(base),  # rows may be numbers in a frame
         directions=more_is_better or {},
-        metrics=_names("metrics", metrics),
+        metrics=_names(metrics),
         row_columns=columns,
         margin=margin,
     )
@@ -285,11 +290,12 @@ def _log_scale(table: Table) -> list[str]:
     return [metric.name for metric in table.shown_metrics if metric.is_log]
 
 
-def _names(argument: str, names: str | Iterable[object]) -> list[str]:
-    """The names in an argument that takes one name or several."""
-    if isinstance(names, str):
-        return [names]
-    check_type(argument, names, Iterable, f'a name or a list of names, as in {argument}=["loss"]')
+def _names(names: object) -> list[str]:
+    """The names in an argument that takes a name, which may be a number, or several names."""
+    if names is None:
+        return []
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        return [str(names)]
     return list(map(str, names))
 
 
@@ -306,9 +312,14 @@ def _check_arguments(frame: pd.DataFrame, more_is_better: Mapping[str, bool]) ->
         raise wrong_option("frame", "has no lines of scores")
     check_type("more_is_better", more_is_better, Mapping, 'a dictionary such as {"acc": True}')
     for name, value in more_is_better.items():
-        if not isinstance(value, bool):
+        if not pd.api.types.is_bool(value):  # also of numpy
             fault = not_allowed(value_text(value), "True or False")
             raise wrong_option("more_is_better", fault.about(f'"{name}"'))
+    if frame.columns.nlevels > 1:
+        remedy = "give a line for each run, with one name for each column"
+        raise wrong_option(
+            "frame", Fault("the columns have names of several levels", remedy=remedy)
+        )
     duplicates = frame.columns[frame.columns.duplicated()]
     if len(duplicates):
         remedy = "rename or drop one of them"

@@ -25,7 +25,7 @@ def run(
     study: str | PathLike[str],
     results: str | PathLike[str] | None = None,
     *,
-    rows: str | Sequence[str] = (),
+    rows: str | Sequence[str] | None = (),
     seeds: str | Sequence[int] | None = None,
     set: Mapping[str, Any] | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",

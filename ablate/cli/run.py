@@ -6,12 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ablate.analysis.missing import Retries, failed_before, forget_failures, on_some_host
-from ablate.analysis.stages import Stage, advance, execute_stages, first_stage
+from ablate.analysis.stages import Stage, advance, execute_stages, first_stage, next_stage
 from ablate.cli.arguments import flag, option
 from ablate.cli.cluster_options import PANEL, ClusterOptions, PerRun
 from ablate.cli.events import Events, print_event
@@ -42,7 +43,7 @@ from ablate.errors import (
 )
 from ablate.formatting import duration, plural
 from ablate.launch.control import Deadline
-from ablate.launch.devices import gpus_for_run
+from ablate.launch.devices import gpus_for_run, usable_gpus
 from ablate.launch.launch import launch, outcome_of_launch
 from ablate.launch.preparation import prepare_runs
 from ablate.loggers import LOGGERS, Start, select_loggers
@@ -55,7 +56,7 @@ from ablate.stdio import echo, new_console, print_line
 from ablate.store import Results, State, none_if_unreadable
 from ablate.store.jobs import JobFolder
 from ablate.store.machine import Resources, visible_gpus
-from ablate.study import Runs, Selection, Study
+from ablate.study import Runs, Selection, Study, read_study
 from ablate.table import render
 from ablate.table.table import Table
 
@@ -102,13 +103,15 @@ def command(
     profile = cluster.profile()
     resources = per_run.resources(device, visible_gpus() if profile is None else None, jobs)
     _refuse_ineffective_options(profile is not None, detach, budget is not None, bool(loggers))
+    began = time.time()
+    retries = failed_before(began, retry_failed)
+    if device == "cuda" and profile is None:
+        _check_gpu(file, options, retries)
     study, results = options.read(file, may_be_new=True)
     refuse_other_study(study, results)
     print_notes(study)
-    began = time.time()
     progress = progress_console(quiet)
     log_progress = partial(print_line, progress)
-    retries = failed_before(began, retry_failed)
     if profile is not None and not retry_failed:
         retries = on_some_host  # pilots repeat a failed run on another host
     limit = None
@@ -156,6 +159,18 @@ def command(
     if events is not None:
         events.end(end, results, table, states, code)
     raise typer.Exit(code)
+
+
+def _check_gpu(file: Path, options: StudyOptions, retries: Retries) -> None:
+    """Refuse --device cuda without a GPU before any note on the study. The table of a study without
+    missing runs needs none.
+    """
+    try:
+        usable_gpus("cuda")
+    except MachineError:
+        study = read_study(file, options.selection)
+        if next_stage(study, Results(options.results), retries).missing:
+            raise
 
 
 def _say(line: str) -> None:

@@ -13,6 +13,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import typer
@@ -56,13 +57,45 @@ class Command(TyperCommand):
             if getattr(error, "ctx", None) is None:  # as for an option without its value
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
+        if not ctx.resilient_parsing:
+            _refuse_study_after_others(ctx, further)
         if further and not ctx.resilient_parsing:
-            takes_text = "--text" in _long_options(ctx)
-            remedy = "--text takes a text" if takes_text else _see_help(ctx)
+            remedy = _see_help(ctx)
+            if "--text" in _long_options(ctx):
+                remedy = "--text takes a text"
+            elif "--rows" in _long_options(ctx):
+                remedy = "--rows selects rows"
             problem = "is not an argument of this command"
             fault = Fault(problem, given=f'"{further[0]}"', remedy=remedy)
             raise wrong_option(ctx.command_path, fault)
         return further
+
+
+def _refuse_study_after_others(ctx: Any, further: Sequence[str]) -> None:
+    """Refuse arguments of which another one than the first is a study, as in `compare base A
+    study.yaml`. The remedy has them in their order.
+
+    Args:
+        ctx: the context, with the values of the arguments.
+        further: words after the last argument.
+    """
+    parameters = [one for one in ctx.command.params if one.param_type_name == "argument"]
+    if not parameters or "STUDY" not in str(parameters[0].metavar):
+        return
+    values = [str(ctx.params[one.name]) for one in parameters if ctx.params.get(one.name)]
+    values += further
+    is_study = [value.endswith((".yaml", ".yml")) for value in values]
+    if is_study.count(True) != 1 or is_study[0] or Path(values[0]).is_file():
+        return
+    first = values[0]
+    study = values.pop(is_study.index(True))
+    if further:  # the command has no argument for rows
+        has_rows = "--rows" in _long_options(ctx)
+        values = [f"--rows={value}" for value in values] if has_rows else []
+    words = " ".join(map(shlex.quote, (study, *values)))
+    remedy = f"the study is the first argument: `{ctx.command_path} {words}`"
+    fault = Fault("is not a study", given=f'"{first}"', remedy=remedy)
+    raise wrong_option(str(parameters[0].metavar), fault)
 
 
 def _check_set(args: Sequence[str]) -> None:

@@ -403,7 +403,9 @@ def _parse_score(cell: Any, line: Line, metric: str) -> float | None:
     text = cell_text(cell)
     if value is None and text:
         remedy = "write inf if the run diverged"
-        if text.endswith("%"):
+        if text.lower() in ("true", "false"):
+            remedy = "write 1 for true and 0 for false"
+        elif text.endswith("%"):
             remedy = "write the number without %"
         elif _GROUPED.fullmatch(text):
             remedy = "write it without the comma between thousands, or a point for a decimal comma"

@@ -4,12 +4,13 @@ import math
 import os
 import subprocess
 import sys
+import warnings
 
 import pandas as pd
 import pytest
 
 import ablate
-from ablate.errors import StoreError, UsageError
+from ablate.errors import StoreError, StudyError, UsageError
 from ablate.table.render import comma_separated
 from tests.records import CORPUS
 from tests.report.fakes import SIGNATURE, SMALL, Fake, study_from
@@ -204,6 +205,19 @@ def test_a_missing_results_root_is_a_warning(results, tmp_path):
         frame = ablate.load(results.study.path, tmp_path / "elsewhere")
     assert warned[0].filename == __file__  # the line of the caller
     assert set(frame["state"]) == {"pending"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a refusal stands alone
+        with pytest.raises(StudyError, match="no such file"):
+            ablate.load(tmp_path / "nope.yaml", tmp_path / "elsewhere")
+
+
+def test_a_frame_can_be_changed_without_a_warning_of_pandas(results):
+    frame = load(results, rows=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(frame.reset_index().assign(more=1).columns) == len(frame.columns) + 2
+        frame["more"] = 1
+    assert frame.attrs["study"] == results.study.name
 
 
 @pytest.mark.parametrize(

@@ -251,9 +251,18 @@ def test_a_missing_folder_of_all_splits_is_one_line(here):
 
 def test_a_missing_gpu_is_one_line(given, monkeypatch):
     monkeypatch.setattr("ablate.launch.devices._gpu_memory", list)
-    done = inside("run", *given, "--device", "cuda")
-    assert done.code == 4
-    assert done.err == "--device cuda: torch finds no CUDA device; use --device cpu\n"
+    # With notes on the seeds and on the results root, and with events before it.
+    for words in ((), ("--seeds", "3"), ("--budget", "1h"), ("--format", "json")):
+        done = inside("run", *given, "--device", "cuda", *words)
+        assert done.code == 4
+        assert done.err == "--device cuda: torch finds no CUDA device; use --device cpu\n"
+        assert done.out.count("\n") == (words == ("--format", "json"))
+
+
+def test_the_table_of_a_finished_study_needs_no_gpu(fake, given, monkeypatch):
+    monkeypatch.setattr("ablate.launch.devices._gpu_memory", list)
+    fake.all_done()
+    assert "CUDA" not in inside("run", *given, "--device", "cuda").err
 
 
 def test_a_damaged_result_is_reported_and_the_others_are_shown(fake, given):
@@ -367,8 +376,8 @@ def test_translate_refuses_invalid_utf_8(runs):
         (["plan", "link"], "link: is a link to a file that does not exist"),
         (["init", "new.yaml", "--schema"], "new.yaml has no effect with --schema, which prints"),
         (["judge", "scores.csv", "--out", "scores.csv"], "--out scores.csv: is an input of this command; choose another name"),
-        (["judge", "percent.csv"], 'percent.csv: line 2: acc "90%" is not a number; write the number without %'),
-        (["judge", "grouped.csv"], 'grouped.csv: line 2: acc "1,234" is not a number; write it without the comma between thousands, or a point for a decimal comma'),
+        (["judge", "percent.csv"], 'percent.csv: line 2: acc: "90%" is not a number; write the number without %'),
+        (["judge", "grouped.csv"], 'grouped.csv: line 2: acc: "1,234" is not a number; write it without the comma between thousands, or a point for a decimal comma'),
     ],
 )  # fmt: skip
 def test_mistakes_of_scripts_are_refused_and_nothing_is_lost(given, here, words, line):

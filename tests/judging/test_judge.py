@@ -812,9 +812,21 @@ def test_a_name_is_taken_in_place_of_a_list_and_arguments_of_other_types_are_ref
     frame = pd.DataFrame(WIDE).rename(columns={"row": "model"})
     listed = ablate.judge(frame, by=["model"], metrics=["loss"])
     pd.testing.assert_frame_equal(ablate.judge(frame, by="model", metrics="loss"), listed)
-    for argument in ("metrics", "by"):
-        with pytest.raises(UsageError, match=f"{argument}: 3 is not allowed: must be a name or a"):
-            ablate.judge(frame, **{argument: 3})
+    by_number = frame.rename(columns={"model": 0})
+    pd.testing.assert_frame_equal(ablate.judge(by_number, by=0, metrics=None), listed)
+    pd.testing.assert_frame_equal(
+        ablate.judge(by_number.rename(columns={0: "row"}), by=None), listed
+    )
+    with pytest.raises(UsageError, match='unknown column "3"'):
+        ablate.judge(frame, by=3)
+    directions = [{"loss": word} for word in (False, np.bool_(False))]
+    found = [ablate.judge(frame, by="model", more_is_better=words) for words in directions]
+    pd.testing.assert_frame_equal(*found)
+    with pytest.raises(UsageError, match="margin: true is not allowed: must be a number"):
+        ablate.judge(frame, by="model", margin=True)
+    levels = frame.groupby("model").agg(["mean", "std"])
+    with pytest.raises(UsageError, match="the columns have names of several levels; give a line"):
+        ablate.judge(levels)
     with pytest.raises(UsageError, match='"loss": "lower" is not allowed: must be True or False'):
         ablate.judge(frame, more_is_better={"loss": "lower"})
 
