@@ -209,11 +209,13 @@ def not_allowed(given: str, allowed: str, remedy: str = "", meant: str = "") -> 
     """The fault of a value: `"reluu" is not allowed: must be relu or gelu; did you mean "relu"?`.
 
     Args:
-        given: the value, in quotes if it is text.
+        given: the value, in quotes if it is text; `null` for a field without a value.
         allowed: description of the allowed values.
         remedy: what to do, if this does not follow from the allowed values.
         meant: the allowed name that is probably meant.
     """
+    if given == "null":
+        return Fault("has no value", allowed=allowed, remedy=remedy, meant=meant)
     return Fault(
         "is not allowed",
         given=given,

@@ -308,8 +308,18 @@ def field_faults(error: ValidationError, section: type[Section] | None = None) -
             faults.append(Fault(what, (name,), name))
             continue
         for fault in value_faults(details):
+            if details["type"] == "string_type" and section and name in meanings_of(section):
+                # `train: 300` is meant as a size: say that the field names a text.
+                fault = replace(fault, remedy=f"it gives the {meanings_of(section)[name]}")
+            if _is_branch(details) and faults and faults[-1].fields == (name,):
+                fault = replace(fault, allowed=f"{faults.pop().allowed} or {fault.allowed}")
             faults.append(replace(fault, fields=(name,), subject=name) if name else fault)
     return faults
+
+
+def _is_branch(details: Any) -> bool:
+    """Whether the error says that the value of a field is not of one of its types."""
+    return len(details["loc"]) == 2 and isinstance(details["loc"][1], str)
 
 
 def value_faults(details: Any) -> tuple[Fault, ...]:
@@ -338,13 +348,13 @@ def value_faults(details: Any) -> tuple[Fault, ...]:
 # The allowed values, by the type of pydantic's error.
 _ALLOWED = {
     "bool_type": "true or false",
-    "int_type": "a valid integer",
-    "int_parsing": "a valid integer",
-    "float_parsing": "a valid number",
-    "int_from_float": "a valid integer, got a number with a fractional part",
-    "float_type": "a valid number",
+    "int_type": "an integer",
+    "int_parsing": "an integer",
+    "float_parsing": "a number",
+    "int_from_float": "an integer, got a number with a fractional part",
+    "float_type": "a number",
     "finite_number": "a finite number",
-    "string_type": "a valid string",
+    "string_type": "a text",
     "list_type": "a list",
     "dict_type": "a mapping",
     "greater_than": "greater than {gt:g}",

@@ -48,8 +48,13 @@ def _check_data(value: Any) -> Any:
     return mapping_of(value, "the corpus and its settings, such as {corpus: toy, vocab_size: 350}")
 
 
-def _as_list(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
+def _as_names(value: Any) -> Any:
+    """A list of names; a name alone is a list of one."""
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, str):
+        raise Invalid(not_allowed(value_text(value), "a list of names, such as [bleu]"))
+    return [value]
 
 
 def _refuse_percentage(value: Any) -> Any:
@@ -64,7 +69,7 @@ def _refuse_percentage(value: Any) -> Any:
 Margin = Annotated[float, Field(gt=0), BeforeValidator(_refuse_percentage)]
 Metrics = Annotated[
     list[str],
-    BeforeValidator(_as_list),
+    BeforeValidator(_as_names),
     Field(min_length=1),
     WithJsonSchema(
         {

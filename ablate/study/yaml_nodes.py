@@ -44,6 +44,10 @@ _FLOAT = re.compile(
 )
 
 
+# A key without a value in a mapping in braces, which PyYAML refuses unless a space follows.
+_EMPTY_VALUE = re.compile(r":(?=[,}\]])")
+_MAX_EMPTY = 20  # each one is another try
+
 Report = Callable[[Mark, Fault | str], None]  # receives the position of a fault, and the fault
 
 
@@ -137,18 +141,26 @@ def is_yaml(path: Path) -> bool:
     return path.suffix in (".yaml", ".yml")
 
 
-def parse_yaml(text: str, source: str) -> Node:
-    """Parse YAML text; `source` names it in messages.
+def parse_yaml(text: str, source: str, spaces: tuple[int, ...] = ()) -> Node:
+    """Parse YAML text.
+
+    Args:
+        text: the text.
+        source: its name in messages.
+        spaces: indices of spaces in `text` that the file does not have.
 
     Raises:
         StudyError: the text is not YAML, or uses a feature that studies do not have.
     """
     try:
-        composer = _Composer(_Loader(text), source)
+        composer = _Composer(_Loader(text), source, spaces)
         return composer.document()
     except yaml.MarkedYAMLError as error:
         position = error.problem_mark or error.context_mark
-        mark = Mark(source, position.line + 1, position.column + 1) if position else Mark(source)
+        if position and len(spaces) < _MAX_EMPTY and _EMPTY_VALUE.match(text, position.index):
+            end = position.index + 1
+            return parse_yaml(f"{text[:end]} {text[end:]}", source, (*spaces, end))
+        mark = _mark(source, position, spaces) if position else Mark(source)
         if position and text[position.index : position.index + 1] == "\t":
             fault = Fault("a tab", subject=NOT_YAML, remedy="indent with spaces")
             raise mark.error(fault) from None
@@ -196,9 +208,10 @@ def _invalid(
 class _Composer:
     """Builds nodes from the parser's events and refuses features that studies do not have."""
 
-    def __init__(self, loader: Any, source: str) -> None:
+    def __init__(self, loader: Any, source: str, spaces: Sequence[int] = ()) -> None:
         self.loader = loader
         self.source = source
+        self.spaces = spaces
         self.count = 0
         self.parents: list[Any] = []  # starts of the lists and mappings that are read
 
@@ -218,7 +231,7 @@ class _Composer:
 
     def node(self, depth: int, *, is_key: bool = False) -> Node:
         event = self.loader.get_event()
-        mark = self.mark(event)
+        mark = _mark(self.source, event.start_mark, self.spaces)
         self.count += 1
         if self.count > MAX_NODES:
             self.refuse(event, f"more than {MAX_NODES} values")
@@ -267,11 +280,15 @@ class _Composer:
         except Invalid as error:
             self.refuse(event, *error.faults)
 
-    def mark(self, event: Any) -> Mark:
-        return Mark(self.source, event.start_mark.line + 1, event.start_mark.column + 1)
-
     def refuse(self, event: Any, fault: Fault | str) -> NoReturn:
-        raise self.mark(event).error(fault)
+        raise _mark(self.source, event.start_mark, self.spaces).error(fault)
+
+
+def _mark(source: str, position: Any, spaces: Sequence[int]) -> Mark:
+    """The place of PyYAML's position in the file, which does not have these spaces."""
+    line = range(position.index - position.column, position.index)
+    column = position.column - sum(space in line for space in spaces)
+    return Mark(source, position.line + 1, column + 1)
 
 
 def plain_scalar(text: str) -> str | int | float | bool | None:

@@ -179,6 +179,18 @@ def test_a_byte_order_mark_is_ignored(tmp_path):
     assert read_file(path) == "a: 1"
 
 
+def test_a_key_in_braces_without_a_value_is_null_and_moves_no_column():
+    """As in YAML 1.2; PyYAML needs a space before the comma or the brace."""
+    close = parse_yaml("x: {a:, b: 1, c:}\ny: [d:, e]\n", "s")
+    assert close.to_python() == {"x": {"a": None, "b": 1, "c": None}, "y": [{"d": None}, "e"]}
+    columns = [
+        (key, mark.column, node.mark.column) for key, mark, node in close.fields()["x"].items()
+    ]
+    assert columns == [("a", 5, 7), ("b", 9, 12), ("c", 15, 17)]
+    with pytest.raises(StudyError, match=r"s:1:14: not valid YAML"):
+        parse_yaml("x: {a:, b: [1}\n", "s")
+
+
 def test_invalid_utf_8_is_reported_with_its_line(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_bytes("a: 1\nb: é\n".encode("latin-1"))
