@@ -18,6 +18,7 @@ from ablate.analysis.choices import runs_with_choices
 from ablate.analysis.missing_scores import read_scored_runs
 from ablate.analysis.outcome import scored_outcome_of
 from ablate.analysis.results import RunResult, log_of, measured_metrics, signatures
+from ablate.analysis.text_changes import refuse_other_text
 from ablate.config.resolve import SETTINGS
 from ablate.errors import (
     AblateError,
@@ -120,8 +121,8 @@ def load(
     Raises:
         StudyError: the study file or `set` has errors.
         UsageError: an argument has a value that is not allowed.
-        StoreError: a file of the results is damaged or cannot be read, or new scores cannot be
-            written.
+        StoreError: a file of the results is damaged or cannot be read, new scores cannot be
+            written, or the results were made with other text.
 
     Example:
         >>> import ablate
@@ -147,6 +148,8 @@ def load(
             f"the results root {folder} does not exist: no run has a result", stacklevel=3
         )
     content = planned.study
+    for remark in refuse_other_text(planned, root):
+        warnings.warn(remark, stacklevel=3)
     attrs: dict[str, Any] = {"study": content.name, "judge": list(content.metrics.judged)}
     if per == "step":
         frame = steps_frame(planned, root)

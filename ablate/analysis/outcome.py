@@ -24,10 +24,11 @@ from ablate.analysis.results import (
     with_rows_of,
 )
 from ablate.analysis.short_texts import cause_of
+from ablate.analysis.text_changes import refuse_other_text
 from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.formatting import first_few, number, plural, shares_text
 from ablate.store import Results
-from ablate.store.corpora import MANIFEST, leaks_in, lengths_in, overlaps_in
+from ablate.store.corpora import MANIFEST, leaks_in, lengths_in, overlaps_in, warnings_in
 from ablate.study import Runs, Study
 from ablate.table.experiment import Experiment, Notes
 from ablate.table.table import Table
@@ -95,7 +96,11 @@ def outcome_of(
         faults: lines about scores that could not be computed, to show with the table.
         runs: all runs of the study, as they were read, also of rows that `planned` does not have,
             whose noise counts in the verdicts; None to read them.
+
+    Raises:
+        StoreError: the results were made with other text than the text of the study.
     """
+    uncompared = refuse_other_text(planned, results)
     if runs is None:
         runs = read_runs(with_all_rows(planned, results), results)
     bound = error_bound(planned, results)
@@ -128,13 +133,17 @@ def outcome_of(
     advice = dict(_low_parts(table, planned, by_label))
     remarks = [*provenance_remarks(planned.study.task, runs), *equal_weights_remarks(by_label)]
     remarks += [*advice, *filter(None, (bound.remark,)), *_overlaps(results, corpora)]
-    leaks = chain.from_iterable(leaks_in(results.corpus(corpus)) for corpus in corpora)
+    archived = list(_archived(runs))
+    # An archive of records has no text to compare.
+    (archived if archived else remarks).extend(uncompared)
+    folders = list(map(results.corpus, corpora))
     notes = Notes(
         tuple(remarks),
         advice,
-        tuple(_archived(runs)),
+        tuple(archived),
         tuple(problems),
-        leaks=tuple(dict.fromkeys(leaks)),
+        leaks=tuple(dict.fromkeys(chain.from_iterable(map(leaks_in, folders)))),
+        text=tuple(dict.fromkeys(chain.from_iterable(map(warnings_in, folders)))),
     )
     return Outcome(planned, by_label, table.with_notes(notes), tuple(faults))
 

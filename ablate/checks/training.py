@@ -21,15 +21,16 @@ from ablate.custom.reference import is_custom, parse_reference
 from ablate.errors import StudyError
 from ablate.formatting import single_line
 from ablate.training.optimizer import Optimizer, make_optimizer
-from ablate.training.schedule import learning_rate, schedule_of
+from ablate.training.schedule import SCHEDULES, learning_rate, schedule_of
 
 STEPS = 24  # number of optimizer steps
 # Number of steps before the resume. Not a multiple of intervals at which an optimizer may renew its
 # state, such as 5 or 10.
 RESUMED = 13
-# A schedule returns shares of the peak learning rate. If all are below this share, it returns
-# rates.
+# A schedule returns shares of the peak learning rate. If all are below this share, or at most the
+# peak itself where that is `_MAX_RATE` or less, it returns rates.
 _LEAST_SHARE = 0.01
+_MAX_RATE = 0.1
 
 
 def check_training(config: RowConfig, sources: Path) -> None:
@@ -165,7 +166,9 @@ class ScheduleCheck(TrainingCheck):
                     f"{rate:.6g}"
                 )
             highest = max(highest, share)
-        if highest < _LEAST_SHARE:
+        peak = learning_rate(self.config, self.called_steps[0], self.last, SCHEDULES["constant"])
+        # A schedule may compute the rate of the peak with another rounding.
+        if highest < _LEAST_SHARE or highest <= min(peak * 1.000001, _MAX_RATE):
             raise ClassFault(
                 f"returns at most {highest:.6g}: return a share of the peak learning_rate, such as "
                 "1.0, not a learning rate"

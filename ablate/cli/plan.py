@@ -23,7 +23,7 @@ from ablate.cli.options import (
 from ablate.cli.output import Format
 from ablate.cli.scoring import warn_of_changes
 from ablate.data.resolve_sources import source_faults
-from ablate.data.text_preview import first_record, is_prepared_quickly
+from ablate.data.text_preview import first_record, is_prepared_quickly, prepared_corpus
 from ablate.errors import (
     AblateError,
     DataError,
@@ -42,7 +42,7 @@ from ablate.report.plan_text import print_plan
 from ablate.report.terminal import text_console
 from ablate.stdio import echo, print_json
 from ablate.store import Results
-from ablate.store.corpora import known_lengths
+from ablate.store.corpora import warnings_in
 from ablate.store.machine import Resources, visible_gpus
 from ablate.study import Study, runs_of
 from ablate.table.power import Power
@@ -92,7 +92,7 @@ def command(
     print_notes(content)
     missing = source_faults(content.data, content.data_folder, root.corpora)
     if not missing:
-        _refuse_small_text(content, root)
+        _check_text(content, root)
     stage = next_stage(content, root)
     print_changes(stage.planned, root)
     warn_of_changes(stage.planned, root)
@@ -106,6 +106,8 @@ def command(
             "metric, so the spread is unknown"
         )
         raise wrong_option("--difference", Fault(problem, remedy="give --spread SD"))
+    if difference is not None and power[0].unlearned:
+        raise wrong_option("--difference", Fault(power[0].unlearned, remedy="give --spread SD"))
     if difference is not None and not power[0].sd:
         problem = f"the runs show no spread of {power[0].metric.title} over seeds"
         raise wrong_option("--difference", Fault(problem, remedy="give --spread SD"))
@@ -140,20 +142,28 @@ def command(
         raise typer.Exit(errors[0].exit_code)
 
 
-def _refuse_small_text(study: Study, root: Results) -> None:
-    """Refuse a text that is read quickly, and has faults or too few pieces for its vocabularies:
-    the costs of the rows would be of models that cannot be trained.
+def _check_text(study: Study, root: Results) -> None:
+    """Print the warnings about the text, and refuse a text that is read quickly, and has faults or
+    too few pieces for its vocabularies: the costs of the rows would be of models that cannot be
+    trained.
     """
     if type(study.task).prepare is not Task.prepare:  # which generates its own text
         return
     faults: list[Fault] = []
+    warnings: list[str] = []
     for data in dict.fromkeys(map(runs_of(study).data_of, study.rows)):
         where = study.data_folder, root.corpora
-        if known_lengths(data, root.corpora) is None and is_prepared_quickly(data, *where):
+        corpus = prepared_corpus(data, *where)
+        if corpus is not None:
+            warnings += warnings_in(corpus)
+        elif is_prepared_quickly(data, *where):
             from ablate.data.prepare import text_faults  # slow to import
 
-            faults += text_faults(data, *where)
-    if faults:  # vocabularies of one text share the faults of the text
+            faults += text_faults(data, *where, warnings.append)
+    # Vocabularies of one text share the faults and the warnings of the text.
+    for line in dict.fromkeys(warnings):
+        echo(f"note: {line}", err=True)
+    if faults:
         raise DataError(*map(study.data_fault, dict.fromkeys(faults)))
 
 

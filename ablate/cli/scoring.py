@@ -5,45 +5,35 @@ what has changed since its results were made.
 from __future__ import annotations
 
 from ablate.analysis.outcome import Outcome, scored_outcome_of
+from ablate.analysis.text_changes import refuse_other_text
 from ablate.cli.output import print_faults
 from ablate.config.resolve import SYMBOL_OF
 from ablate.errors import PENDING, AblateError, Fault, listed, wrong_option
 from ablate.formatting import first_few, plural, setting_text
 from ablate.stdio import echo, new_console
-from ablate.store import Results, none_if_unreadable
+from ablate.store import Results
 from ablate.study import Row, Runs, read_study, runs_of
 from ablate.study.row import changes
 
 
 def warn_of_changes(planned: Runs, results: Results) -> None:
-    """Warn if base, or the files of the study's text, may have changed since base was trained."""
-    study = planned.study
-    used: set[str] = set()  # ids of the corpora of base's results
-    # Base's runs are enough, because all rows use the same files.
-    for run in planned.of(planned.base):
-        # The command itself reports a damaged result.
-        result = none_if_unreadable(results.run(run.id).read_result)
-        if result is not None:
-            used.update(decoding.corpus for decoding in result.decodings.values())
-    if not used:
-        _note_earlier_base(planned, results)
-        return
-    from ablate.data.text_preview import changed_files  # loads readers of every format
+    """Refuse results of other text, and warn if the text cannot be compared, or if the settings of
+    base have changed since base was trained.
 
-    data = planned.data_of(planned.base)
-    changed = changed_files(data, study.data_folder, results.corpora, used)
-    if changed:
-        echo(
-            f"note: {first_few(changed)} may have changed since these results were made; "
-            f"`ablate run` compares the content",
-            err=True,
-        )
+    Raises:
+        StoreError: the results were made with other text.
+    """
+    for line in refuse_other_text(planned, results):
+        echo(f"note: {line}", err=True)
+    _note_earlier_base(planned, results)
 
 
 def _note_earlier_base(planned: Runs, results: Results) -> None:
     """Say in which settings base differs from the base of the last published table of the study, if
     runs of that base have results: the runs are not lost, but this study has others.
     """
+    if any(results.run(run.id).has_result for run in planned.of(planned.base)):
+        return
     file = results.root / planned.study.name / "study.yaml"
     try:
         earlier = runs_of(read_study(file))
@@ -69,7 +59,7 @@ def _note_earlier_base(planned: Runs, results: Results) -> None:
 
 
 def outcome_to_show(planned: Runs, results: Results, *rows: Row) -> Outcome:
-    """The outcome of a study for a command that shows it, after warnings of what has changed.
+    """The outcome of a study for a command that shows it, after a note on what has changed.
 
     Args:
         planned: the runs of the study.
@@ -78,8 +68,9 @@ def outcome_to_show(planned: Runs, results: Results, *rows: Row) -> Outcome:
 
     Raises:
         UsageError: no run of these rows has a result.
+        StoreError: the results were made with other text.
     """
-    warn_of_changes(planned, results)
+    _note_earlier_base(planned, results)
     outcome = scored_outcome(planned, results)
     shown = [outcome.by_label[row.label] for row in rows or outcome.planned.rows]
     if not any(run.result for runs in shown for run in runs):

@@ -102,10 +102,10 @@ def command(
         return
     content, root = options.read(study)
     stage = next_stage(content, root)
+    warn_of_changes(stage.planned, root)
     if watch:
         _watch(stage, root, format)
     else:
-        warn_of_changes(stage.planned, root)
         _show_runs(stage, root, format)
 
 

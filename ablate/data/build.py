@@ -108,11 +108,12 @@ class Build:
     def _split_warnings(self, split: str) -> list[str]:
         """Warnings about dev or test."""
         warnings = self.preparation.text_warnings(split)
-        # By content, because two files with different names may have the same text. A study notes
-        # this if both splits have one name.
+        # By content, because two files with different names may have the same text. The default of
+        # language models is to test on dev.
         text = self.origins[split].sha256
         is_dev_text = bool(text) and text == self.origins["dev"].sha256
-        if split == "test" and is_dev_text and not self.data.tests_on_dev:
+        is_default = self.data.test == type(self.data).model_fields["test"].default
+        if split == "test" and is_dev_text and not is_default:
             warnings.append(
                 "test is the same text as dev: if `tune` or `patience` chooses by dev, scores are "
                 "better than on new text"

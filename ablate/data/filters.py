@@ -25,7 +25,7 @@ from ablate.data.corpus import TokenSequences
 from ablate.data.sources import Document, Source
 from ablate.data.tokenizer import EOS, IDS, UNK, Encoded, Tokenizer
 from ablate.errors import DataError
-from ablate.formatting import percent
+from ablate.formatting import ellipsis, percent
 from ablate.store.records import Overlap
 
 # Reasons for dropping a training record, as in the manifest
@@ -252,6 +252,7 @@ def _composed_share(records: Sequence[Document], field: int) -> float:
 # English and German.
 CLEARLY_NEARER = 0.2
 COMPARED_RECORDS = 2000  # from the beginning of a split
+SHOWN_RECORD = 40  # characters of a text
 
 
 def exchange_warnings(
@@ -280,8 +281,16 @@ def exchange_warnings(
     return [
         f"{split} ({first}) looks like {reference} ({second}), and {split} ({second}) like "
         f"{reference} ({first}), by their sequences of three letters: the two sides are exchanged "
-        f"in one of these splits; exchange its files or columns"
+        f"in one of these splits, so the model would learn the opposite direction; {split} begins "
+        f"with {_shown_record(records[0][0])}, and {reference} with "
+        f"{_shown_record(records[1][0])}; exchange the files or columns of the wrong split; if "
+        f"runs have begun with this text, use another --results for the mended text"
     ]
+
+
+def _shown_record(record: Document) -> str:
+    """`"A dog runs." -> "Ein Hund rennt."`: the beginnings of the first two fields."""
+    return " -> ".join(f'"{ellipsis(text, SHOWN_RECORD)}"' for text in record.texts[:2])
 
 
 def _trigrams(records: Sequence[Document], field: int) -> Counter[str]:

@@ -232,8 +232,17 @@ def file_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES)
             try:
                 yield line.decode()
             except UnicodeDecodeError as error:
-                fault = f"is not valid UTF-8 (byte {error.start + 1} of the line)"
-                raise DataError(f"{path}:{number}: {fault}") from None
+                byte = f" (byte {error.start + 1} of the line)"
+                raise not_utf8(f"{path}:{number}", byte) from None
+
+
+def not_utf8(place: str, byte: str = "") -> DataError:
+    """The error for text in another encoding. No byte shows surely which one."""
+    remedy = (
+        "write the file in UTF-8: `iconv -f ENCODING -t UTF-8` converts it, where ENCODING is that "
+        "of the program that wrote it, such as WINDOWS-1252"
+    )
+    return DataError(Fault(f"{place}: is not valid UTF-8{byte}", remedy=remedy))
 
 
 def too_long(path: str, number: int, longest: int = MAX_LINE_BYTES) -> DataError:

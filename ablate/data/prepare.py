@@ -36,6 +36,7 @@ from ablate.store.records import CorpusManifest, Origin, none_if_unreadable
 
 Content = dict[str, list[str]]  # hashes of the text of each split
 Log = Callable[[str], None]
+EVALUATED = ("dev", "test")
 PREPARATIONS: dict[type[CorpusConfig], Callable[[Any, Mapping[str, Source], Log], Preparation]] = {
     DataConfig: RecordPreparation,
     LanguageData: StreamPreparation,
@@ -134,8 +135,11 @@ def _open(path: Path, log: Log = lambda line: None) -> Corpus | None:
     return corpus
 
 
-def text_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[Fault, ...]:
+def text_faults(
+    data: CorpusConfig, folder: Path, corpora: Path, warn: Log = lambda line: None
+) -> tuple[Fault, ...]:
     """Read dev and test and learn the vocabulary as `prepare` would, and return their faults.
+    `warn` receives each warning about the text.
 
     Raises:
         DataError: splits are missing.
@@ -146,9 +150,14 @@ def text_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[Fault,
             preparation.folder = Path(work)
             preparation.check()
             with data_field("train"):
-                preparation.learn()
+                training_text = preparation.learn()
         except DataError as error:
             return error.faults
+        warnings = [*training_text.warnings]
+        for split in EVALUATED:
+            warnings += preparation.text_warnings(split)
+    for line in warnings:
+        warn(line)
     return ()
 
 

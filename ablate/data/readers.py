@@ -15,6 +15,7 @@ from ablate.data.io import (
     MAX_DOCUMENT_BYTES,
     MAX_LINE_BYTES,
     file_lines,
+    not_utf8,
     open_bytes,
     readable,
     suffix_of,
@@ -172,6 +173,20 @@ def has_header(path: str, fields: TextFields) -> bool:
     return _named_positions(first.split("\t"), fields) is not None
 
 
+def partial_header(path: str, fields: TextFields) -> tuple[str, str]:
+    """A name of one field that the first line of a TSV has, and the name of another field that it
+    lacks; empty if it has the names of all fields or of none.
+    """
+    cells = next(file_lines(path, Counter()), "").split("\t")
+    header = {cell.strip().casefold() for cell in cells}
+    for names in (fields.labels, fields.names):
+        present = [name for name in names if name.casefold() in header]
+        absent = [name for name in names if name.casefold() not in header]
+        if present and absent:
+            return present[0], absent[0]
+    return "", ""
+
+
 def _named_positions(cells: list[str], fields: TextFields) -> tuple[int, ...] | None:
     """Position of each field's column, if a line is a header: it has the labels or names of all
     fields. Nobody would notice a header that is trained on as a record.
@@ -206,7 +221,7 @@ def _json(path: str, fields: TextFields, repaired: Counter[str], longest: int) -
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise DataError(f"{path}: is not valid UTF-8") from None
+        raise not_utf8(path) from None
     for number, row in enumerate(_parsed(text, path), 1):
         yield number, _texts(row, fields, f"{path}, row {number}")
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ablate.config.data import TextFields
 from ablate.data.io import bytes_hash, file_lines, suffix_of
 from ablate.data.locations import Files, Location
-from ablate.data.readers import csv_header, has_header, read_rows
+from ablate.data.readers import csv_header, has_header, partial_header, read_rows
 from ablate.data.trees import linearized, normalized, parse_brackets
 from ablate.errors import DataError
 from ablate.formatting import ellipsis, plural
@@ -209,6 +209,12 @@ class Tables(Source):
         path = next(self.location.paths())
         if suffix_of(path) == ".tsv" and not has_header(path, fields):
             header = "no header"
+            present, absent = partial_header(path, fields)
+            if present:
+                header = (
+                    f'WARNING: the first line has the name "{present}" and no "{absent}", so it is '
+                    f"read as a record; write both names, or remove the line"
+                )
         elif suffix_of(path) == ".csv" and fields.columns:
             cells = ellipsis(", ".join(csv_header(path)), SHOWN)
             header = f'the first row, "{cells}", is the header'

@@ -15,7 +15,7 @@ from ablate.data.resolve_sources import resolve_sources
 from ablate.data.sources import SHOWN, Source
 from ablate.errors import DataError
 from ablate.formatting import ellipsis
-from ablate.store.corpora import hashes_in, remembered
+from ablate.store.corpora import MANIFEST, hashes_in, known_corpus, remembered
 
 LARGEST_COMPARED = 20_000_000  # bytes; the content of more text is not compared
 SMALL_TEXT = 2_000_000  # bytes of files that are read, with their vocabulary, in about a second
@@ -57,40 +57,70 @@ def first_record(data: CorpusConfig, folder: Path, corpora: Path) -> list[str]:
 
 
 def changed_files(
-    data: CorpusConfig, folder: Path, corpora: Path, used: Collection[str]
+    data: CorpusConfig, folder: Path, corpora: Path, used: Mapping[Path, Collection[str]]
 ) -> list[str]:
     """Paths of the files whose text differs from the corpora that results used.
 
-    Sizes and times are compared first. If they differ, small files are compared by content, because
-    a copy of a study has the same text in other files. Empty if files are missing, and for text
-    that is downloaded or generated.
+    Sizes and times are compared first. If they differ, the content is, because a copy of a study
+    has the same text in other files. Text that is downloaded or generated is not compared: the
+    name of the corpus determines it.
+
+    Args:
+        data: data settings of the study.
+        folder: folder of its splits.
+        corpora: folder of prepared corpora.
+        used: folder of each corpus that results used -> the splits that must have the same text.
+
+    Raises:
+        DataError: the text cannot be compared; the message says why.
     """
-    try:
-        sources = resolve_sources(data, folder, corpora)
-        if data.hub is not None or not all(source.is_local for source in sources.values()):
-            return []  # the signature of a download may need the network
-        signature = list(map(Source.signature, sources.values()))
-        if remembered(data, corpora, signature) in used:
-            return []
-        paths = {split: list(source.location.paths()) for split, source in sources.items()}
-        changed = list(sources)
-        if _are_at_most(set(chain.from_iterable(paths.values())), LARGEST_COMPARED):
-            for corpus in used:
-                changed = min(changed, _changed_splits(sources, corpora / corpus), key=len)
-    except DataError:
+    if data.hub is not None or data.generated:
         return []
-    return list(dict.fromkeys(chain.from_iterable(paths[split] for split in changed)))
+    sources = resolve_sources(data, folder, corpora)
+    local = {split: source for split, source in sources.items() if source.is_local}
+    known = _remembered(data, corpora, sources)
+    if used.keys() <= {known}:
+        return []
+    paths = {split: list(source.location.paths()) for split, source in local.items()}
+    files = set(chain.from_iterable(paths.values()))
+    if known is None and not _are_at_most(files, LARGEST_COMPARED):
+        raise DataError("its files have other sizes or times, and are too large to compare here")
+    hashes = {} if known is None else hashes_in(known)
+    changed: dict[str, None] = {}  # an ordered set
+    for corpus_folder, splits in used.items():
+        earlier = hashes_in(corpus_folder)
+        for split in [split for split in local if split in splits]:
+            if earlier.get(split) is None:
+                raise DataError(f"{corpus_folder / MANIFEST} has no hash of the text")
+            if hashes.get(split) is None:
+                hashes[split] = tuple(local[split].content())
+            if earlier[split] not in (hashes[split], tuple(local[split].former_content())):
+                changed |= dict.fromkeys(paths[split])
+    return list(changed)
 
 
-def _changed_splits(sources: Mapping[str, Source], corpus: Path) -> list[str]:
-    """The splits whose text differs from a prepared corpus."""
-    old_hashes = hashes_in(corpus)
-    changed = []
-    for split, source in sources.items():
-        hashes = (tuple(source.content()), tuple(source.former_content()))
-        if old_hashes.get(split) not in hashes:
-            changed.append(split)
-    return changed
+def prepared_corpus(data: CorpusConfig, folder: Path, corpora: Path) -> Path | None:
+    """The folder of the corpus that was prepared from the text of a study; None if there is none,
+    or if files have other sizes or times than at the preparation.
+
+    Raises:
+        DataError: splits are missing.
+    """
+    sources = resolve_sources(data, folder, corpora)
+    if all(source.is_local for source in sources.values()):
+        return _remembered(data, corpora, sources)
+    manifest = known_corpus(data, corpora)
+    return manifest.parent if manifest is not None and manifest.exists() else None
+
+
+def _remembered(data: CorpusConfig, corpora: Path, sources: Mapping[str, Source]) -> Path | None:
+    """The folder of the corpus that was prepared from these files; None for downloads, whose
+    signature may need the network.
+    """
+    if not all(source.is_local for source in sources.values()):
+        return None
+    corpus = remembered(data, corpora, list(map(Source.signature, sources.values())))
+    return None if corpus is None else corpora / corpus
 
 
 def _are_at_most(paths: Collection[str], size: int) -> bool:

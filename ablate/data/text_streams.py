@@ -15,7 +15,7 @@ from typing import Any
 from ablate.config.data import TextFields
 from ablate.config.language_data import LanguageData
 from ablate.data import toy
-from ablate.data.io import BLOCK, open_bytes, readable, suffix_of
+from ablate.data.io import BLOCK, not_utf8, open_bytes, readable, suffix_of
 from ablate.data.readers import TABLES, read_rows, read_values
 from ablate.data.sources import Document, Source
 from ablate.errors import DataError
@@ -188,7 +188,7 @@ def _read_text(path: str) -> Iterator[str]:
                 decoded = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
                 faulty = line + error.object[: error.start].count(b"\n")
-                raise DataError(f"{path}:{faulty}: is not valid UTF-8") from None
+                raise not_utf8(f"{path}:{faulty}") from None
             if "\0" in decoded:
                 faulty = line + decoded.count("\n", 0, decoded.index("\0"))
                 raise DataError(f"{path}:{faulty}: contains a NUL byte: not text")

@@ -114,6 +114,12 @@ def leaks_in(folder: Path) -> list[str]:
     return manifest.leaks if manifest else []
 
 
+def warnings_in(folder: Path) -> list[str]:
+    """`text_warnings` of a corpus; empty if it is missing or damaged."""
+    manifest = _read_manifest(folder)
+    return manifest.text_warnings if manifest else []
+
+
 def hashes_in(folder: Path) -> dict[str, tuple[str, ...] | None]:
     """The hashes of the text of each split of a corpus; empty if it is missing or damaged."""
     manifest = _read_manifest(folder)

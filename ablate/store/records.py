@@ -591,10 +591,14 @@ class CorpusCounts(Record):
         return leaks
 
     @property
+    def text_warnings(self) -> list[str]:
+        """The warnings about all splits except `leaks`, whichever version wrote the manifest."""
+        return [*chain.from_iterable(self.warnings.values()), *self.legacy_warnings]
+
+    @property
     def all_warnings(self) -> list[str]:
-        """The warnings about all splits, whichever version wrote the manifest."""
-        warnings = [*chain.from_iterable(self.warnings.values()), *self.legacy_warnings]
-        return [*warnings, *self.leaks]
+        """The warnings about all splits."""
+        return [*self.text_warnings, *self.leaks]
 
 
 class Origin(Record):

@@ -122,9 +122,14 @@ def _empty_rows(sections: Mapping[str, Node]) -> Iterator[str]:
 
 
 def _notes_on_test(data: CorpusConfig) -> Iterator[str]:
-    """Yield a note on a test split that is the training split."""
+    """Yield a note on a test split that is the training or the dev split."""
     if data.tests_on_training_text:
         yield "data.test is data.train, so scores do not show the quality on new text"
+    elif data.tests_on_dev and data.test == data.dev:
+        yield (
+            "data.test is data.dev, so scores are better than on new text if anything is chosen "
+            "by dev"
+        )
 
 
 def _selected_seeds(file: StudyFile, text: str | None, n_rows: int) -> Seeds:

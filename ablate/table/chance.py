@@ -37,17 +37,26 @@ def unlearned_sentences(table: Table, metric: Metric, *, advises: bool = True) -
     if sentences := chance_sentences(table, metric, advises=advises):
         return sentences
     for family in table.families:
-        if not family.base.has_learned(metric):
-            name = base_name(family.base)
-            name = f"{name[:1].lower()}{name[1:]}"
+        if unlearned := unlearned_text(family.base, metric):
             learning = family.base.learning_metric(metric)
             sentences.append(
-                f"By {learning.title}, {name} has learned nothing: "
-                f"{_chance_text(learning, [family.base])}. Differences from it show only which "
+                f"{unlearned[:1].upper()}{unlearned[1:]}. Differences from it show only which "
                 f"rows have learned, not the effect of a change on a trained model"
-                f"{_remedy(learning) if advises else ''}."
+                f"{_remedy(table, learning, [family.base]) if advises else ''}."
             )
     return sentences
+
+
+def unlearned_text(base: TableRow, metric: Metric) -> str:
+    """`by PPL, base has learned nothing: the only score is not 20 % better than chance (46.79)`;
+    empty if base has learned.
+    """
+    if base.has_learned(metric):
+        return ""
+    name = base_name(base)
+    learning = base.learning_metric(metric)
+    reason = _chance_text(learning, [base])
+    return f"by {learning.title}, {name[:1].lower()}{name[1:]} has learned nothing: {reason}"
 
 
 def chance_sentences(table: Table, metric: Metric, *, advises: bool = True) -> list[str]:
@@ -67,19 +76,41 @@ def chance_sentences(table: Table, metric: Metric, *, advises: bool = True) -> l
     learning = scored[0].learning_metric(metric)
     return [
         f"By {learning.title}, no row has learned anything: {_chance_text(learning, scored)}. The "
-        f"rows cannot be compared in {metric.title}{_remedy(learning) if advises else ''}."
+        f"rows cannot be compared in {metric.title}"
+        f"{_remedy(table, learning, scored) if advises else ''}."
     ]
 
 
-def _remedy(metric: Metric) -> str:
-    """The end of a sentence: the remedy for a metric at the level of chance."""
+def _remedy(table: Table, metric: Metric, rows: Sequence[TableRow]) -> str:
+    """The end of a sentence: the remedy for a metric at the level of chance in some rows."""
+    if table.experiment.notes.text:
+        return ". First mend the text as the notes say; more steps do not help against its faults"
     remedy = ". Train for more steps"
+    if _is_below_chance(metric, rows):
+        remedy += (
+            " if the training loss is still high; if it is low, dev is unlike the training text "
+            "(`ablate data show` shows both), or its text is too small, and more steps do not help"
+        )
     if metric.name == "bleu":  # BLEU is 0 for good translations if no text has a 4-gram
         remedy += (
             "; only if most references have fewer than 4 tokens, use `metrics: [chrf]` instead, "
             "because BLEU counts 4-grams"
         )
     return remedy
+
+
+def _is_below_chance(metric: Metric, rows: Sequence[TableRow]) -> bool:
+    """Whether the mean of every row is printed as worse than chance, as after training on a text
+    that is unlike dev.
+    """
+    for row in rows:
+        chance = row.part(metric, CHANCE_SCORE).mean
+        mean = row.scores[metric.name].mean
+        if chance is None or mean is None or not metric.is_log:
+            return False
+        if mean <= chance:
+            return False
+    return True
 
 
 def _row_with_exact_zero(table: Table, metric: Metric) -> TableRow | None:

@@ -245,8 +245,9 @@ class Notes:
     advice: what to change because of a remark, by remark; papers leave it out.
     leaks: shares of test and dev text in the training data that are too large for scores to show
         the quality on new text.
-    archived: a line about runs without predictions; empty if all runs have them.
+    archived: lines about what an unpacked archive lacks: predictions, and the text of the study.
     faults: files that cannot be used, with a remedy.
+    text: what the preparation has found in the text, such as splits with exchanged sides.
     """
 
     remarks: tuple[str, ...] = ()
@@ -254,11 +255,13 @@ class Notes:
     archived: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     leaks: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
 
     @property
     def advised_remarks(self) -> list[str]:
-        """The remarks, each followed by its advice."""
-        return [f"{remark} {self.advice.get(remark, '')}".strip() for remark in self.remarks]
+        """The remarks, each followed by its advice, and then the notes on the text."""
+        advised = [f"{remark} {self.advice.get(remark, '')}".strip() for remark in self.remarks]
+        return advised + [f"Text: {note}." for note in self.text]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ from ablate.stats.noise import seed_noise
 from ablate.stats.power import detectable_difference, fewest_seeds
 from ablate.stats.significance import LEVEL, POWER
 from ablate.stats.verdict import Verdict
+from ablate.table.chance import unlearned_text
 from ablate.table.experiment import Experiment
+from ablate.table.table import TableRow
 from ablate.table.verdicts import (
     duplicates,
     paired_scores,
@@ -49,6 +51,8 @@ class Power:
     verdicts: the verdicts on the rows, if every row has one. Detectable differences are then the
         median over the rows, by the noise of each row, as in the table; otherwise, they are
         expected of a row whose noise is `sd` and `sentences`.
+    unlearned: why the runs do not show the noise of trained models: base has learned nothing;
+        empty if it has learned. Then there is no detectable difference.
     """
 
     experiment: Experiment
@@ -60,6 +64,7 @@ class Power:
     excess: float = 1.0
     rows_open: int = 0
     verdicts: Sequence[Verdict] = ()
+    unlearned: str = ""
 
     @property
     def rows(self) -> int:
@@ -75,8 +80,8 @@ class Power:
     def detectable_difference(
         self, seeds: int, level: float = LEVEL, *, further: int | None = None
     ) -> float | None:
-        """The detectable difference at a power of 80 %; None with a single seed or without a
-        spread.
+        """The detectable difference at a power of 80 %; None with a single seed, without a spread,
+        and while base has learned nothing.
 
         Args:
             seeds: number of seeds of every row.
@@ -84,7 +89,7 @@ class Power:
             further: number of seeds that only base has. None means the study's number if `seeds`
                 is the study's number, else 0.
         """
-        if seeds < 2 or not self.sd:
+        if seeds < 2 or not self.sd or self.unlearned:
             return None
         if further is None:
             further = 0
@@ -115,7 +120,7 @@ class Power:
         without the noise of sentences; None with a single seed.
         """
         level = self.experiment.looks.planned[-1].level
-        in_sds = replace(self, sd=1.0, sentences=0.0, verdicts=())
+        in_sds = replace(self, sd=1.0, sentences=0.0, verdicts=(), unlearned="")
         return in_sds.detectable_difference(len(self.experiment.seeds), level)
 
     def seeds_needed(self, difference: float) -> int | None:
@@ -143,6 +148,11 @@ class Power:
         many, and the noise that it follows from.
         """
         title = self.metric.title
+        if self.unlearned:
+            return (
+                f"The detectable difference in {title} is unknown: {self.unlearned}. The noise of "
+                f"trained models is another one; state it by --spread SD."
+            )
         if not self.sd:
             return (
                 f"The seeds of the finished runs have equal {title}, so the detectable difference "
@@ -254,6 +264,7 @@ def power_of_scores(experiment: Experiment, metrics: Iterable[Metric]) -> list[P
         metrics: the metrics. Without a spread, a metric is left out unless it is judged.
     """
     base = experiment.rows[0]
+    trained_base = TableRow.of(base, experiment.measured)
     powers = []
     is_known = False
     rows = [row for row in experiment.rows if row.base == base.label and not row.is_base]
@@ -276,7 +287,16 @@ def power_of_scores(experiment: Experiment, metrics: Iterable[Metric]) -> list[P
         if sd or metric in experiment.judged:
             sentences = _sd_over_sentences(pairs, resamples_of(base.runs, metric))
             rows_open = sum(len(pair.differences) < 2 for pair in pairs)
-            power = Power(experiment, metric, sd or 0.0, sentences, "runs", rows_open=rows_open)
+            unlearned = unlearned_text(trained_base, metric)
+            power = Power(
+                experiment,
+                metric,
+                sd or 0.0,
+                sentences,
+                "runs",
+                rows_open=rows_open,
+                unlearned=unlearned,
+            )
             tested = [(base, row) for row in rows if row.label not in duplicate_labels]
             verdicts = verdicts_on(experiment, metric, tested, experiment.n_tests)
             if all(verdict.seed_test for verdict in verdicts):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
@@ -28,6 +28,12 @@ class TableRow(ExperimentRow):
     scores: Mapping[str, Scores] = field(default_factory=dict)
     deltas: Mapping[str, Scores] = field(default_factory=dict)
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, row: ExperimentRow, metrics: Iterable[Metric]) -> TableRow:
+        """A row with its scores in these metrics, and without differences."""
+        scores = {metric.name: scores_of(row.runs, metric) for metric in metrics}
+        return cls(**vars(row), scores=scores)
 
     def part(self, metric: Metric, part: ScorePart) -> Scores:
         """The values of a part of the scores, by seed; empty if no run has stored this part."""
@@ -112,10 +118,7 @@ class Table:
         """Make the table of an experiment: compare each row with its base, with Holm's correction
         over all rows.
         """
-        rows = []
-        for row in experiment.rows:
-            scores = {metric.name: scores_of(row.runs, metric) for metric in experiment.measured}
-            rows.append(TableRow(**vars(row), scores=scores))
+        rows = [TableRow.of(row, experiment.measured) for row in experiment.rows]
         table = Table(experiment, tuple(rows))
         by_label = table.by_label
         pairs = [(by_label[row.base], row) for row in table.compared_rows]

@@ -157,6 +157,14 @@ def test_the_order_of_columns_without_names_is_said_with_an_example(here, verb):
     assert example in done.out
 
 
+def test_a_first_line_that_names_one_of_two_columns_is_noted(here):
+    """It is read as a record, and would be trained on as one."""
+    write_tsv(here, header="English\tde\n")
+    warning = 'WARNING: the first line has the name "de" and no "en", so it is read as a record'
+    assert warning in inside("plan", "en-de.yaml").out
+    assert warning in inside("data", "prepare", "en-de.yaml").err
+
+
 def test_a_header_orders_the_columns_and_nothing_is_said(here):
     write_tsv(here, header="en\tde\n")
     for direction, example in (
@@ -271,6 +279,32 @@ def test_references_that_bleu_cannot_judge_are_said_at_preparation(here, verb):
     )
     done = inside("data", verb, "chrf.yaml")
     assert "references" not in done.out + done.err
+
+
+def test_a_test_split_that_is_the_dev_split_is_noted_under_one_name_as_under_two(written):
+    (written / "own.yaml").write_text(STUDY.replace("test: test", "test: dev"))
+    note = (
+        "note: data.test is data.dev, so scores are better than on new text if anything is chosen"
+    )
+    assert note in inside("plan", "own.yaml").err
+    assert "test is the same text as dev" in inside("data", "prepare", "own.yaml").err
+    (written / "own.yaml").write_text(STUDY)
+    assert note not in inside("plan", "own.yaml").err
+    assert "same text as dev" not in inside("data", "prepare", "own.yaml").err
+
+
+def test_plan_and_table_repeat_what_preparation_finds_in_the_text(written):
+    """Also before preparation, where the text is small."""
+    (written / "own.yaml").write_text(STUDY)
+    english, german = written / "text/train.en", written / "text/train.de"
+    texts = english.read_bytes(), german.read_bytes()
+    english.write_bytes(texts[1])
+    german.write_bytes(texts[0])
+    note = "note: train (en) looks like dev (de)"
+    assert note in inside("plan", "own.yaml").err
+    assert not Path("results").exists()
+    assert note in inside("data", "prepare", "own.yaml").err
+    assert note in inside("plan", "own.yaml").err
 
 
 def test_a_test_split_that_is_the_training_split_is_noted(written):

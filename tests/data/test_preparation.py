@@ -18,6 +18,7 @@ from ablate.data.prepare import prepare
 from ablate.data.sources import Document
 from ablate.data.tokenizer import FIRST_TOKEN, UNK
 from ablate.data.vocabulary import random_sample
+from ablate.formatting import ellipsis
 from tests.data.small import PAIRS, SETTINGS
 from tests.data.test_prepare import fault
 
@@ -209,6 +210,11 @@ def test_splits_with_exchanged_languages_are_a_warning(files, direction, exchang
     for line in found:
         split = line.split(" ")[0]
         assert line.startswith(f"{split} ({source}) looks like dev ({target}), and ")
+        sides = (0, 1) if direction == "en-de" else (1, 0)
+        for name in (split, "dev"):  # so that a reader sees which split is wrong
+            first = splits[name][0]
+            assert " -> ".join(f'"{ellipsis(first[side], 40)}"' for side in sides) in line
+        assert "use another --results for the mended text" in line
 
 
 def exchanged_by(train, dev):

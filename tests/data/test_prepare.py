@@ -134,7 +134,8 @@ def test_a_corpus_whose_id_is_of_the_bytes_of_its_files_is_still_used(
         old = prepare(data, tmp_path, corpora)
     for path in tmp_path.glob("train.*"):
         path.touch()
-    assert text_preview.changed_files(data, tmp_path, corpora, [old.id]) == []
+    used = {old.folder: tuple(PAIRS)}
+    assert text_preview.changed_files(data, tmp_path, corpora, used) == []
     assert prepare(data, tmp_path, corpora).id == old.id
     assert prepare(data, tmp_path, tmp_path / "others").id != old.id  # a new one has an id of lines
 

@@ -86,7 +86,10 @@ def test_only_a_line_feed_ends_a_line(pairs, mark):
     assert pairs(en=f"a{mark}dog\n", de="ein Hund\n") == [(1, f"a{mark}dog", "ein Hund")]
 
 
-UTF_8 = "train.en:2: is not valid UTF-8 (byte 4 of the line)"
+UTF_8 = (
+    "train.en:2: is not valid UTF-8 (byte 4 of the line); write the file in UTF-8: "
+    "`iconv -f ENCODING -t UTF-8` converts it"
+)
 # What a source says of its files, by their names and contents; with columns chosen, or without
 FAULTS = [
     ({"train.en": EN}, None, "train.de(.gz) not found; its folder has train.en"),
@@ -131,7 +134,7 @@ FAULTS = [
     ({"train.json": '[{"en": "a"}]'}, None, 'train.json, row 1: has no column "de"'),
     ({"train.json": '[{"en": "a", "de": "b"}, 3]'}, None, "train.json, row 2: is not a JSON object"),
     ({"train.json": '[{"en": "a", "de": "b"}'}, None, "train.json: is not JSON: Expecting"),
-    ({"train.json": b'[{"en": "\xff"}]'}, None, "train.json: is not valid UTF-8"),
+    ({"train.json": b'[{"en": "\xff"}]'}, None, "train.json: is not valid UTF-8; write the file"),
     ({"train.jsonl": '{"en": "a", "de": "b"}\n{"en": "a"}\n'}, None,
      'train.jsonl:2: has no column "de"; its columns are en; set data.source_column and data.target_column'),
     ({"train.jsonl": '{"en": "a", "de": 3}\n'}, None, 'train.jsonl:1: "de" is not text'),
@@ -140,7 +143,7 @@ FAULTS = [
     ({"train.jsonl": '{"en": "a\\u0000", "de": "b"}\n'}, None, "train.jsonl:1: contains a NUL character: not text"),
     ({"train.jsonl": '{"en": "a\\ud800", "de": "b"}\n'}, None, "train.jsonl:1: contains an unpaired surrogate"),
     ({"train.jsonl": b'{"en": "\xff", "de": "b"}\n'}, None,
-     "train.jsonl:1: is not valid UTF-8 (byte 9 of the line)"),
+     "train.jsonl:1: is not valid UTF-8 (byte 9 of the line); write the file in UTF-8: "),
     ({"train.parquet": b"PAR1 and no more"}, None, "train.parquet: is not a complete Parquet file: "),
 ]  # fmt: skip
 

@@ -203,7 +203,7 @@ def test_the_toy_text_is_the_english_side_of_the_toy_corpus(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", b"good\nbad \xff\n", "a.txt:2: is not valid UTF-8"),
+        ("a.txt", b"good\nbad \xff\n", "a.txt:2: is not valid UTF-8; write the file in UTF-8: `iconv"),
         ("a.txt", b"good\n\nbad \0\n", "a.txt:3: contains a NUL byte"),
         ("a.txt", b"", "the train split has no text"),
         ("a.jsonl", b'{"body": "a"}\n', r'has no column "text"; its columns are body; set data\.column$'),

@@ -14,11 +14,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import ablate
+from ablate.analysis.text_changes import refuse_other_text
 from ablate.cli.run import _last_line
+from ablate.data import text_preview
+from ablate.errors import StoreError
 from ablate.store import Results
 from ablate.store.files import read_json
 from ablate.store.records import Execution, Progress, Provenance
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
 from tests.cli.inside import inside
 from tests.end_to_end.studies import TINY, write_study
 from tests.trained import Trained
@@ -303,7 +307,9 @@ def test_text_files_in_every_format_are_trained_on_and_not_mixed_with_other_text
         in changed.err
     )
     assert stamps(files.root / "runs") == before
-    assert files.ask("table").code == 0
+    table = files.ask("table")
+    assert (table.code, table.out) == (4, "")
+    assert "train.rev differ from the text on which these runs were trained" in table.err
 
 
 def test_a_trained_run_translates_line_by_line(calm):
@@ -458,10 +464,10 @@ def test_a_changed_test_split_with_the_same_name_is_refused(files):
     assert stamps(files.root / "runs") == before
 
 
-def test_every_command_warns_of_results_made_from_other_text(files, tmp_path):
+def test_no_command_shows_results_of_other_text(files, tmp_path):
     """Two studies whose data settings differ only in `folder` have the same runs."""
     assert files.run().code == 0
-    for verb in ("plan", "status", "table"):
+    for verb in ("status", "table"):
         assert files.ask(verb).err == ""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
@@ -469,13 +475,51 @@ def test_every_command_warns_of_results_made_from_other_text(files, tmp_path):
         (folder / path.name).write_bytes(path.read_bytes())
     other = Trained(folder / "files.yaml", files.root)
     for verb in ("plan", "status", "table"):  # a copy has the same content
-        assert other.ask(verb).err == ""
+        assert other.ask(verb).code == 0
+    assert other.ask("status").err == ""
     (folder / "test.tsv").write_text("noch ein haus\thaus ein noch\n")
-    for verb in ("plan", "status", "table", "report"):
-        assert (
-            f"note: {folder / 'test.tsv'} may have changed since these results were made"
-            in other.ask(verb).err
-        )
+    refused = f"{folder / 'test.tsv'} differs from the text on which these runs were trained or"
+    out = str(tmp_path / "out")
+    asked = [[verb] for verb in ("plan", "status", "table", "report")]
+    for words in (*asked, ["status", "--watch"], ["publish", "--out", out]):
+        answer = other.ask(*words)
+        assert (answer.code, answer.out) == (4, "")
+        assert refused in answer.err
+    for per in ("row", "run", "step"):
+        with pytest.raises(StoreError, match=re.escape(refused)):
+            ablate.load(other.file, per=per, results=files.root)
     assert other.run().code == 4
-    assert files.run().code == 0
+    for verb in ("status", "table"):  # also after the other text was prepared
+        assert refused in other.ask(verb).err
     assert files.ask("table").err == ""
+    assert files.run().code == 0
+
+
+def test_results_are_shown_with_a_remark_where_their_text_is_not_on_this_machine(files):
+    assert files.run().code == 0
+    (files.file.parent / "test.tsv").unlink()
+    remark = "The text of the study was not compared with the text of its results"
+    for verb in ("status", "table"):
+        assert files.ask(verb).code == 0
+    assert remark in files.ask("status").err
+    for form in ("text", "markdown", "latex"):
+        assert remark in " ".join(files.ask("table", "--format", form).out.split())
+    assert any(remark in line for line in files.data("table")["remarks"])
+    with pytest.warns(UserWarning, match=remark):
+        assert len(ablate.load(files.file, per="run", results=files.root)) == 1
+
+
+def test_a_large_text_is_compared_once_it_was_prepared(files, tmp_path, monkeypatch):
+    """Without its preparation, the table says that the text was not compared."""
+    assert files.run().code == 0
+    monkeypatch.setattr(text_preview, "LARGEST_COMPARED", 10)
+    (files.file.parent / "train.de").touch()
+    planned, results = runs_of(read_study(files.file)), Results(files.root)
+    (remark,) = refuse_other_text(planned, results)
+    assert "too large to compare" in remark
+    planned.study.prepare(planned.study.data, results.corpora, print)
+    assert refuse_other_text(planned, results) == []
+    (files.file.parent / "train.de").write_text("haus\n" * 200)
+    planned.study.prepare(planned.study.data, results.corpora, print)
+    with pytest.raises(StoreError, match=r"train\.rev differ from the text"):
+        refuse_other_text(planned, results)

@@ -114,7 +114,7 @@ def test_a_stated_spread_needs_no_runs_and_one_seed_finds_nothing(fake):
 def test_a_main_metric_without_spread_is_named_and_takes_no_other_metric_for_to_see(fake):
     results = fake()
     for seed, ppl in ((1, 5.0), (2, 5.1)):
-        results.done("base", seed, ppl, 0.0)
+        results.done("base", seed, ppl, 20.0)
     given = [str(results.study.path), "--results", str(results.results.root)]
     done = inside("plan", *given)
     assert (
@@ -231,6 +231,30 @@ def test_seeds_in_looks_are_judged_by_the_last_look(fake):
         5, 4, 1.0, level=planned_looks((2, 5))[-1].level
     )
     assert power_warning(bleu) is None
+
+
+@pytest.mark.parametrize(("ppl", "has_learned"), [(20.0, True), (60.0, False)])
+def test_runs_that_have_learned_nothing_show_no_detectable_difference(fake, ppl, has_learned):
+    results = fake(SMALL + "judge: [ppl]\n")
+    for label in ("base", "A h=1"):
+        for seed in (1, 2, 3):
+            results.done(label, seed, ppl + seed, 20.0)
+            results.with_parts(label, seed, of="ppl", by_chance=63.27)
+    given = [str(results.study.path), "--results", str(results.results.root)]
+    said = inside("plan", *given).out
+    unknown = (
+        "The detectable difference in PPL is unknown: by PPL, base has learned nothing: none of the "
+        "3 scores is 20 % better than chance (63.27)."
+    )
+    assert (unknown in said) is not has_learned
+    assert (
+        re.search(r"etectable difference of .*: ×\d+\.\d+ PPL \(", said) is not None
+    ) is has_learned
+    power = json.loads(inside("plan", *given, "--format", "json").out)["power"]["ppl"]
+    assert (set(power["detectable"].values()) == {None}) is not has_learned
+    assert power["detectable_sds"] > 0
+    assert inside("plan", *given, "--difference", "0.1").code == (0 if has_learned else 2)
+    assert inside("plan", *given, "--difference", "0.1", "--spread", "0.01").code == 0
 
 
 def test_plan_shows_it_and_refuses_what_it_cannot_know(fake):

@@ -3,6 +3,7 @@ do.
 """
 
 import itertools
+import json
 import re
 from dataclasses import replace
 from typing import get_args
@@ -17,7 +18,9 @@ from ablate.stats.verdict import Verdict, Word
 from ablate.store.records import Result
 from ablate.table import conclusion as words
 from ablate.table.conclusion import MOST_NAMED, RowVerdict, conclusion
-from tests.records import change
+from ablate.table.latex import latex
+from ablate.table.render import as_json, markdown
+from tests.records import CORPUS, a_manifest, change
 from tests.report.fakes import SMALL
 
 BLEU = TRANSLATION_METRICS[0]
@@ -491,9 +494,28 @@ def test_a_base_as_perplexed_as_frequencies_alone_needs_steps_and_not_seeds(fake
     seeds = [verdict.more_seeds for verdict in table.verdicts(PPL)]
     assert any(seeds) is has_learned
     assert ("new study of" in text) is has_learned
-    assert ("Train for more steps." in text.split("By BLEU")[0]) is not has_learned
+    first = text.split("By BLEU")[0]
+    assert ("Train for more steps" in first) is not has_learned
+    # Worse than chance: the text may differ, which steps do not mend.
+    assert ("if it is low, dev is unlike the training text" in first) is (ppl > 63.27)
     against = table.verdicts(PPL)[-1].text_against("base")
     assert against.startswith("cannot tell: base has learned nothing") is not has_learned
+
+
+def test_where_the_text_has_faults_more_steps_are_no_advice(fake):
+    results = fake(SMALL + "judge: [ppl]\n")
+    for row in results.study.rows:
+        with_chance(results, row.label, 72.0)
+    note = "train (en) looks like dev (de)"
+    manifest = a_manifest(warnings={"train": [note]})
+    manifest.write(results.results.corpora / CORPUS / "corpus.json")
+    table = results.table()
+    text = "\n".join(conclusion(table))
+    assert "Train for more steps" not in text
+    assert "First mend the text as the notes say" in text
+    assert f"Text: {note}." in json.loads(as_json(table))["remarks"]
+    for shown in (markdown(table, against_paper=False), latex(table)):
+        assert f"Text: {note}." in " ".join(shown.split())
 
 
 def test_no_row_that_knows_frequencies_alone_is_compared(fake):

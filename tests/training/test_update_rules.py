@@ -517,6 +517,9 @@ REFUSED_SCHEDULES = [
     (f"{OWN}    return '1'\n", "returns '1' at step 4000, which is not an int or float of Python"),
     (f"{OWN}    import random; return random.random()\n", "another number when called again"),
     (f"{OWN}    return 3e-4 * (1 - step / last)\n", "returns at most 0.000288: return a share"),
+    (f"{OWN}    return 0.0\n", "returns at most 0: return a share"),
+    (f"{OWN}    return config.learning_rate\n", "returns at most 0.02: return a share"),
+    (f"{OWN}    return 0.02 * (1 - step / last)\n", "returns at most 0.0192: return a share"),
     ("def Mine(step):\n    return 1\n", "TypeError: Mine() takes 1 positional argument but 3 were "
      "given; it gets config, step and last as a schedule,"),
     ("class Mine:\n    pass\n", "is not a function"),
@@ -533,8 +536,9 @@ REFUSED_SCHEDULES = [
 def test_what_does_not_fit_is_refused_before_training(own, tmp_path, field, source, message):
     is_installed = source.startswith("torch.")
     value = source if is_installed else own(f"# A comment\n{source}")
+    config = resolve_row({field: value, "learning_rate": 0.02 if field == "schedule" else None})
     with pytest.raises(StudyError) as caught:
-        check_training(resolve_row({field: value}), tmp_path)
+        check_training(config, tmp_path)
     (line,) = caught.value.lines
     assert message in line
     assert is_installed or re.match(r"mine\.py:\d+: ", line)
