@@ -79,7 +79,9 @@ def command(
         write_bytes(file, content.encode(), once=True)
         _write_schema(file.with_name(SCHEMA))
     except FileExistsError:
-        raise UsageError(Fault(f"{file} already exists", remedy="choose another name")) from None
+        raise UsageError(
+            Fault("already exists", given=str(file), remedy="choose another name")
+        ) from None
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written: {error.strerror}") from None
     if format == "json":
