@@ -209,11 +209,9 @@ def _with_missing(stage: Stage, results: Results, retries: Retries) -> Stage:
 def _tuning_sentence(runs: Runs, tuning: Runs) -> str:
     """A sentence about the runs that are executed before the runs of rows."""
     if tuning.base.is_decoded:
-        first = "Base is trained and decoded on dev"
-    else:
-        rows = plural(sum(row.own_choice is not None for row in runs.rows), "row")
-        first = f"{plural(len(tuning.by_id), TUNING_RUN)} for {rows}"
-    return f"{first}, then the runs themselves."
+        return "Base is trained and decoded on dev first, to choose the decoding of every row."
+    rows = plural(sum(row.own_choice is not None for row in runs.rows), "row")
+    return f"{plural(len(tuning.by_id), TUNING_RUN)} come first: they choose settings for {rows}."
 
 
 def _obstacle(tuning: Runs | None, waiting: int, results: Results) -> str:

@@ -51,13 +51,13 @@ def training_records_text(manifest: CorpusManifest) -> str:
     return text
 
 
-def devices_line(slots: Sequence[Slot], missing: int, runs: int) -> str:
-    """`18 of 18 runs to do, 2 at once on cpu, 1 thread each`."""
+def devices_line(slots: Sequence[Slot], missing: int, runs: str) -> str:
+    """`18 of 18 runs to do, 2 at once on cpu, 1 thread each`; `runs` is `18 runs`."""
     threads = plural(slots[0].threads, "thread")
     if len(slots) * len(slots[0].devices) > 1:
         threads += " each"
     devices = devices_text(slots[0])
-    return f"{missing} of {plural(runs, 'run')} to do, {len(slots)} at once on {devices}, {threads}"
+    return f"{missing} of {runs} to do, {len(slots)} at once on {devices}, {threads}"
 
 
 def scores_text(folder: RunFolder, run: Run, metrics: Iterable[Metric]) -> str:

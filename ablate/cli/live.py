@@ -19,7 +19,7 @@ from ablate.errors import Interrupted
 from ablate.formatting import duration, plural
 from ablate.launch.executor import Slot
 from ablate.plan.progress import ProgressReader, RunCounts, StudyProgress, saved_step
-from ablate.report.live_table import live_table, summary_line
+from ablate.report.live_table import live_table, noun_of, summary_line
 from ablate.report.run_text import progress_line
 from ablate.stdio import print_line
 from ablate.store import Results, none_if_unreadable
@@ -66,7 +66,7 @@ class LiveView:
         """Log the corpus and the devices, then start the view."""
         for line in corpus_lines(self.runs, corpus):
             self.log(line)
-        self.log(devices_line(slots, missing, len(self.labels)))
+        self.log(devices_line(slots, missing, plural(len(self.labels), noun_of(self.runs))))
         self.begin()
 
     def begin(self) -> StudyProgress:
@@ -157,7 +157,7 @@ class LiveView:
             self._show(self._read())
             self.frame.stop(keep=True)
         else:
-            ended = f"{before.ended} of {plural(len(before.states), 'run')}"
+            ended = f"{before.ended} of {plural(len(before.states), noun_of(self.runs))}"
             self.log(f"{self.study.name}: {ended}, nothing left to do")
 
     @cached_property

@@ -101,7 +101,9 @@ Device = Annotated[
 Offline = Annotated[bool, flag("--offline", "Download nothing; use files that are already here.")]
 BudgetText = Annotated[
     str | None,
-    option("Time limit such as 2h, 90min or 8gpu-hours: leave out seeds, then rows.", "TIME"),
+    option(
+        "Leave out seeds, then rows, that do not fit into this time: 2h, 90min, 8gpu-hours.", "TIME"
+    ),
 ]
 
 

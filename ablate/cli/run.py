@@ -13,6 +13,7 @@ import typer
 
 from ablate.analysis.missing import Retries, failed_before, forget_failures, on_some_host
 from ablate.analysis.stages import Stage, advance, execute_stages, first_stage, next_stage
+from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.cli.arguments import flag, option
 from ablate.cli.cluster_options import PANEL, ClusterOptions, PerRun
 from ablate.cli.events import Events, print_event
@@ -56,7 +57,7 @@ from ablate.stdio import echo, new_console, print_line
 from ablate.store import Results, State, none_if_unreadable
 from ablate.store.jobs import JobFolder
 from ablate.store.machine import Resources, visible_gpus
-from ablate.study import Runs, Selection, Study, read_study
+from ablate.study import Runs, Selection, read_study
 from ablate.table import render
 from ablate.table.table import Table
 
@@ -154,7 +155,7 @@ def command(
     close_finished(results, study.name)
     states = outcome_of_launch(end.selected, results)
     if first.missing:
-        _say(_last_line(study, results, states, time.time() - began))
+        _say(_last_line(end, results, states, time.time() - began))
     code = _exit_code(end, states, limit)
     if events is not None:
         events.end(end, results, table, states, code)
@@ -300,9 +301,14 @@ def _publish(planned: Runs, results: Results, events: Events | None) -> Table:
     return outcome.table
 
 
-def _last_line(study: Study, results: Results, states: Counter[State], seconds: float) -> str:
+def _last_line(end: Stage, results: Results, states: Counter[State], seconds: float) -> str:
     """What the command has done, where the results are, and which command shows more."""
-    ended = f"{states['done']} of {plural(states.total(), 'run')} done in {duration(seconds)}"
+    study = end.study
+    ended = f"{states['done']} of {plural(states.total(), 'run')} done"
+    tuning = len(with_tuning_runs(end.selected)) - len(end.selected.by_id)
+    if tuning:
+        ended += f" after {plural(tuning, 'tuning run')},"
+    ended += f" in {duration(seconds)}"
     folder = results.root if study.source.is_modified else results.study(study.name)
     command = results.command("report", study.path)
     report = f"`{command}`"

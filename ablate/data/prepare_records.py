@@ -186,8 +186,8 @@ class RecordPreparation(Preparation):
             if unused:
                 warnings.append(
                     f"{unused:,} of data.vocab_size={V:,} entries are no words of the training "
-                    "split: they are never read, and count as parameters; decrease data.vocab_size "
-                    f"to {V - unused:,}"
+                    "split: no text uses their embeddings, which count as parameters nevertheless; "
+                    f"decrease data.vocab_size to {V - unused:,}"
                 )
         return warnings
 

@@ -105,12 +105,11 @@ def table_context(
         links: anchor of the runs of each row, by label.
     """
     groups: list[list[dict[str, Any]]] = []
-    previous = None
+    rules = table.rules
     has_chosen = False
-    for row, cells in zip(table.rows, layout.rows, strict=True):
-        if row.group != previous:
+    for index, (row, cells) in enumerate(zip(table.rows, layout.rows, strict=True)):
+        if not index or index in rules:
             groups.append([])
-        previous = row.group
         groups[-1].append({"label": row.label, "cells": cells})
         if not row.is_base and (row.recipe.tuned or row.recipe.matched):
             has_chosen = True

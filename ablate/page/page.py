@@ -137,6 +137,7 @@ def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
         csv=comma_separated(table).encode(),
         differences=list(difference_drawings(table)),
         selection=_selection(table),
+        has_tuning=any(row.recipe.tuned for row in table.rows),
         intervals_shown=any(verdict.seed_test for verdict in verdicts),
         palette=PALETTE,
         **sections,

@@ -283,9 +283,9 @@ def _speed_ups(table: Table, curves: Sequence[Curve]) -> Iterator[Section]:
             "speed-up",
             "Effective speed-up",
             "Cost of base divided by the cost of the row, each up to the step at which the "
-            "training first reaches the final dev perplexity of base. 2: the row needs half the "
-            "cost. Geometric mean over seeds, with a 95 % interval that is not corrected for the "
-            "number of rows.",
+            "training first reaches the final dev perplexity of base. A row with a speed-up of 2 "
+            "needs half of base's cost. Geometric mean over seeds, with a 95 % interval that is "
+            "not corrected for the number of rows.",
             [Listing("Effective speed-up by cost", ("row", *heads.values()), rows)],
             drawings,
         )

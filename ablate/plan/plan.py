@@ -14,6 +14,7 @@ from ablate.config.data import CorpusConfig
 from ablate.config.lengths import ASSUMED_LENGTH, Lengths
 from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
 from ablate.config.training import resolve_precision
+from ablate.formatting import plural
 from ablate.plan.time_left import PlannedDevice, Rates, measured_rates, other_machine
 from ablate.stats.designs import FactorialDesign
 from ablate.store import Results, State, none_if_unreadable, state_of
@@ -188,6 +189,13 @@ class Plan:
     def missing(self) -> frozenset[str]:
         """Ids of the runs that are neither done nor diverged."""
         return frozenset(id for id, run in self.runs.items() if run.is_missing)
+
+    @property
+    def runs_text(self) -> str:
+        """The number of runs, and of tuning runs: `70 runs (16 of them for tuning)`."""
+        text = plural(len(self.runs), "run")
+        tuning = len(self.runs.keys() - self.planned.by_id.keys())
+        return f"{text} ({tuning} of them for tuning)" if tuning else text
 
     @property
     def only_decoding(self) -> frozenset[str]:

@@ -32,6 +32,7 @@ from ablate.store import Results, State
 from ablate.store.records import Progress
 from ablate.store.status import STATES
 from ablate.study import Row, Runs
+from ablate.study.choice import TUNING_RUN
 from ablate.table.experiment import row_state
 
 LEAST_LABEL = 12  # columns of the terminal
@@ -114,9 +115,12 @@ def _table(progress: StudyProgress, rows: Sequence[RowProgress], width: int) -> 
     if scores:
         table.add_column(main_metric.title, justify="right", no_wrap=True)
     table.add_column("step, tokens/s", no_wrap=True)
+    room = max(LEAST_LABEL, width - ROOM_OF_NUMBERS)
+    # All candidates of tuning have labels of one form, also those that scroll into view later.
+    is_short = any(not row.row.is_decoded and len(row.row.label) > room for row in progress.rows)
     for row in rows:
         cells: list[str | Text] = [
-            _label(row.row, max(LEAST_LABEL, width - ROOM_OF_NUMBERS)),
+            _label(row.row, room, is_short),
             f"{row.ppl.n}/{len(runs.seeds_of(row.row))}",
             _perplexity(row),
         ]
@@ -128,13 +132,16 @@ def _table(progress: StudyProgress, rows: Sequence[RowProgress], width: int) -> 
     return table
 
 
-def _label(row: Row, width: int) -> str:
-    """The label of a row; a label that does not fit is the group and the values: `D 0.3 none`."""
+def _label(row: Row, width: int, is_short: bool = False) -> str:
+    """The label of a row; a label that does not fit, or with `is_short` every label, is the group
+    and the values: `D 0.3 none`; of a candidate of tuning the row and the values: `A h=1: 0.003`.
+    """
     label = row.label
-    if len(label) > width and "=" in label and not row.is_labeled:
+    if (is_short or len(label) > width) and "=" in label and not row.is_labeled:
         settings = label.removeprefix(row.group).split(" ")
         values = [text.partition("=")[2] for text in settings if "=" in text]
-        label = " ".join([row.group, *values])
+        group = row.group if row.is_decoded else f"{row.group}:"
+        label = " ".join([group, *values])
     return middle_ellipsis(label, width)
 
 
@@ -216,6 +223,11 @@ def _work(reports: Sequence[Progress]) -> str:
     return text
 
 
+def noun_of(runs: Runs) -> str:
+    """`run`, or `tuning run` if these runs choose settings."""
+    return "run" if any(row.is_decoded for row in runs.rows) else TUNING_RUN
+
+
 def summary_line(progress: StudyProgress) -> str:
     """The study in one line: `tiny: 3 of 10 runs, 1 failed, about 2 min left`."""
     return f"{progress.study.name}: {counts_text(progress)}"
@@ -227,7 +239,7 @@ def counts_text(progress: StudyProgress, is_launcher: bool = False) -> str:
     `is_launcher`: whether this process executes the study.
     """
     counts = progress.counts
-    phrases = [f"{progress.ended} of {plural(len(progress.states), 'run')}"]
+    phrases = [f"{progress.ended} of {plural(len(progress.states), noun_of(progress.runs))}"]
     for state in STATES:
         if state not in ("done", "pending") and counts[state]:
             phrases.append(f"{counts[state]} {state}")

@@ -129,7 +129,7 @@ def _totals(plan: Plan) -> Iterator[str]:
         time = estimated(plan.seconds)
     flops = "" if plan.flops is None else f"{flops_text(plan.flops)} in all, "
     yield (
-        f"{plural(len(plan.rows), 'row')}, {plural(len(plan.runs), 'run')}, {len(plan.missing)} to "
+        f"{plural(len(plan.rows), 'row')}, {plan.runs_text}, {len(plan.missing)} to "
         f"do: {flops}up to {size(plan.disk_bytes)} on disk, time {time}."
     )
     unknown = [row.config for row in plan.rows if row.steps is None]
@@ -297,7 +297,7 @@ def print_status(plan: Plan, details: list[RunStatus]) -> None:
         styled_state = Text(state, style=STYLES.get(state, ""))
         table.add_row(Label(label), str(seed), id, styled_state, Text(visible(detail)))
     print_wide(table)
-    line = f"{plural(len(plan.runs), 'run')}: {counted(run.state for run in plan.runs.values())}"
+    line = f"{plan.runs_text}: {counted(run.state for run in plan.runs.values())}"
     if plan.seconds:
         line += f"; {estimated(plan.seconds)} of work left"
     text_console().print(line)

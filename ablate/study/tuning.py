@@ -183,9 +183,9 @@ class Tune(Placed):
         """The line below a table that explains the column of chosen values."""
         count = math.prod(map(len, self.grid.values()))
         return (
-            f"tuned: the best of {count} values by dev loss, each row alike, with "
-            f"{self.trainings}; edge: the chosen value is the smallest or largest of the "
-            "grid, and a better value may lie outside."
+            f"tuned: the settings with the smallest dev loss, of the same {count} for every tuned "
+            f"row, in trainings with {self.trainings}; edge: the chosen value is the smallest or "
+            "largest of the grid, and a better value may lie outside."
         )
 
     @property

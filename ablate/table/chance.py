@@ -135,5 +135,5 @@ def _chance_text(metric: Metric, rows: Sequence[TableRow]) -> str:
         scores = "the only score is" if count == 1 else f"all {count} scores are"
         return f"{scores} as low as {text}"
     scores = "the only score is not" if count == 1 else f"none of the {count} scores is"
-    better = f"{percent(MIN_GAIN)} better" if metric.is_log else "better"
-    return f"{scores} {better} than chance ({text})"
+    better = f"more than {percent(MIN_GAIN)} below" if metric.is_log else "better than"
+    return f"{scores} {better} chance ({text})"

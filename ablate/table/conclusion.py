@@ -56,8 +56,8 @@ def conclusion(table: Table) -> list[str]:
     for metric in table.shown_metrics:
         # Readers may take the column of a metric without verdicts for a result.
         if metric not in table.judged_metrics:
-            sentences += chance_sentences(table, metric)
-    return sentences
+            sentences += _unlearned_in_column(table, metric)
+    return list(dict.fromkeys(sentences))
 
 
 def leak_sentences(table: Table) -> list[str]:
@@ -127,8 +127,17 @@ def unlearned_limits(table: Table) -> list[str]:
     for metric in table.judged_metrics:
         sentences |= dict.fromkeys(unlearned_sentences(table, metric, advises=False))
     for metric in table.shown_metrics:
-        sentences |= dict.fromkeys(chance_sentences(table, metric, advises=False))
+        sentences |= dict.fromkeys(_unlearned_in_column(table, metric, advises=False))
     return list(sentences)
+
+
+def _unlearned_in_column(table: Table, metric: Metric, *, advises: bool = True) -> list[str]:
+    """Sentences if a shown metric has nothing learned: of each base too, if the table shows the
+    differences from it.
+    """
+    if metric in table.compared_metrics:
+        return unlearned_sentences(table, metric, advises=advises)
+    return chance_sentences(table, metric, advises=advises)
 
 
 def _by(verdicts: Sequence[Verdict]) -> str:
@@ -447,8 +456,11 @@ def unfinished_sentences(table: Table) -> list[str]:
     else:
         until = " up to this look" if table.experiment.looks.has_several else ""
         have = "has" if len(missing) == 1 else "have"
+        if any(row.recipe.tuned for row in table.rows):
+            until += ", without tuning runs,"
         text = f"Unfinished: {len(missing)} of {count} runs{until} {have} no scores yet"
-        text += "." if until else ", so every verdict is provisional."
+        has_looks = table.experiment.looks.has_several
+        text += "." if has_looks else ", so every verdict is provisional."
     sentences = [text]
     if any(run.lacks_decoding for run in table.runs):
         sentences.append("Some runs are trained and lack a decoding: `ablate run` decodes them.")

@@ -122,7 +122,7 @@ def _geometric(values: Collection[float]) -> float:
 @dataclass(frozen=True)
 class SpeedUp:
     """Cost of base divided by the cost of the row, each up to base's final perplexity. It is 2 if
-    the row needs half the cost.
+    the row needs half of base's cost.
 
     ratios: ratio of the costs, by seed; only seeds with which the row reaches the perplexity.
     missed: number of seeds with which the row does not reach the perplexity, or diverges.

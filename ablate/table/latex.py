@@ -10,13 +10,12 @@ import re
 import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import groupby
 
 from ablate.table.columns.layouts import full_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.layout import Layout, TextColumn
 from ablate.table.render import further_tables
-from ablate.table.table import Table, TableRow
+from ablate.table.table import Table
 
 _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} and \input this file.
 \ifdefined\tablename % a class is loaded: this is a part of another document
@@ -111,7 +110,7 @@ def _results(table: Table, layout: Layout, notes: Sequence[Sequence[str]]) -> st
     caption = f"Ablation study {name}{state}: each row equals base except for the settings shown."
     if not table.experiment.is_study:
         caption = f"Scores of {name}."
-    return _environment(layout, caption, _label(table), _rules(table.rows), notes)
+    return _environment(layout, caption, _label(table), table.rules, notes)
 
 
 def _label(table: Table) -> str:
@@ -166,24 +165,6 @@ def _heads(layout: Layout) -> list[str]:
         lower.append(below)
     rows = [_row(upper)] if any(upper) else []
     return [*rows, _row(lower), r"    \midrule"]
-
-
-def _rules(rows: Sequence[TableRow]) -> set[int]:
-    """The indices of the rows with a rule above: below each base, and between groups, as in Table 3
-    of the paper. Groups of a single row in sequence have no rule between them, because each row
-    would stand in a box.
-    """
-    rules = set[int]()
-    index = 0
-    above_is_single = False
-    for (is_base, _), group in groupby(rows, key=lambda row: (row.is_base, row.group)):
-        size = len(list(group))
-        is_single = size == 1 and not is_base
-        if index and not (is_single and above_is_single):
-            rules.add(index)
-        index += size
-        above_is_single = is_single
-    return rules
 
 
 def _body(layout: Layout, rules: Collection[int]) -> list[str]:

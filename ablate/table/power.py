@@ -167,9 +167,9 @@ class Power:
             sizes = "; ".join(map(self._look_text, self.looks))
             return f"{subject}, with {conditions}: {sizes}. {self._noise}."
         n_seeds = len(self.experiment.seeds)
-        if n_seeds == 1:
+        has_one_seed = n_seeds == 1
+        if has_one_seed:
             n_seeds = 3  # with 2 seeds, hardly anything is detected
-            subject = f"One seed detects no difference. {subject}"
         further = len(self.experiment.further_seeds)
         seeds = plural(n_seeds, "seed")
         more = self.detectable_difference(2 * n_seeds, further=0)
@@ -180,6 +180,12 @@ class Power:
             more_of_base = self.detectable_difference(n_seeds, further=n_seeds)
             alternatives += f", {self._size(more_of_base)} if only base has {2 * n_seeds} seeds"
         size = self.amount(self.detectable_difference(n_seeds))
+        if has_one_seed:
+            return (
+                f"One seed detects no difference. If the study had {seeds}, the "
+                f"{subject[:1].lower()}{subject[1:]}, with {conditions}, would be {size} "
+                f"({alternatives}). {self._noise}."
+            )
         return f"{subject}, with {seeds}, {conditions}: {size} ({alternatives}). {self._noise}."
 
     def _look_text(self, look: Look) -> str:

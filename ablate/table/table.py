@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from ablate.formatting import number
@@ -93,10 +93,11 @@ class TableRow(ExperimentRow):
         counts = Counter(self.states.values())
         if counts["done"] == len(self.runs):
             return ""
-        reason = next((run.note for run in self.runs if run.note), "pending")
+        reason = next((run.note for run in self.runs if run.note), "")
         if len(self.runs) == 1:
-            return reason
-        return f"{counts['done']} of {len(self.runs)} seeds done; {reason}"
+            return reason or "pending"
+        done = f"{counts['done']} of {len(self.runs)} seeds done"
+        return f"{done}; {reason}" if reason else f"{done}, the others pending"
 
 
 class Family(NamedTuple):
@@ -167,6 +168,24 @@ class Table:
             return False
         counterparts = [row.recipe.paper for row in self.rows]
         return all(paper_row in counterparts for paper_row in paper.rows)
+
+    @property
+    def rules(self) -> set[int]:
+        """The indices of the rows with a rule above: below each base, and between groups, as in
+        Table 3 of the paper. Groups of a single row in sequence have no rule between them, because
+        each row would stand in a box.
+        """
+        rules = set[int]()
+        index = 0
+        above_is_single = False
+        for (is_base, _), group in groupby(self.rows, key=lambda row: (row.is_base, row.group)):
+            size = len(list(group))
+            is_single = size == 1 and not is_base
+            if index and not (is_single and above_is_single):
+                rules.add(index)
+            index += size
+            above_is_single = is_single
+        return rules
 
     @property
     def families(self) -> list[Family]:

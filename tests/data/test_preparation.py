@@ -285,7 +285,7 @@ def test_entries_of_a_vocabulary_of_words_that_are_no_words_are_counted(files):
     assert files.prepare(tokenizer="word", vocab_size=fitting).manifest.all_warnings == []
     assert files.prepare(tokenizer="word", vocab_size=fitting + 1234).manifest.all_warnings == [
         f"1,234 of data.vocab_size={fitting + 1234:,} entries are no words of the training split: "
-        f"they are never read, and count as parameters; decrease data.vocab_size to {fitting}"
+        f"no text uses their embeddings, which count as parameters nevertheless; decrease data.vocab_size to {fitting}"
     ]
 
 

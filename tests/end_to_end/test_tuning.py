@@ -37,7 +37,10 @@ def test_a_tuned_study_is_trained_in_two_phases_and_then_complete(tuned, compute
     done = tuned.run()
     assert done.code == 0, done.err
     assert [len(stage.missing) for stage in computed] == [4, 2]  # each phase is found out once
-    assert done.err.startswith("4 tuning runs for 2 rows, then the runs themselves.")
+    assert done.err.startswith("4 tuning runs come first: they choose settings for 2 rows.")
+    assert ": 2 of 2 runs done after 4 tuning runs, in " in done.err
+    assert "\n6 runs (4 of them for tuning): 6 done\n" in tuned.ask("status").out
+    assert "\n2 rows, 6 runs (4 of them for tuning), 0 to do: " in tuned.ask("plan").out
     results = Results(tuned.root)
     runs = runs_with_choices(tuned.study, results)
     assert [row.config.learning_rate for row in runs.rows] == [

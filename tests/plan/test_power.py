@@ -105,8 +105,10 @@ def test_a_stated_spread_needs_no_runs_and_one_seed_finds_nothing(fake):
     results = fake(seeds="1")
     (power,) = power_of(results.planned, results.results, spread=0.5)
     three = power.detectable_difference(3)
-    assert power.text.startswith("One seed detects no difference. Expected detectable difference ")
-    assert f"with 3 seeds, 4 rows and 80 % power: {three:.1f} BLEU (" in power.text
+    assert power.text.startswith(
+        "One seed detects no difference. If the study had 3 seeds, the expected detectable difference "
+    )
+    assert f"with 4 rows and 80 % power, would be {three:.1f} BLEU (" in power.text
     assert power_json(power)["detectable"]["1"] is None
     assert power.seeds_text(50.0) == "A difference of 50 BLEU takes 2 seeds."
 
@@ -244,7 +246,7 @@ def test_runs_that_have_learned_nothing_show_no_detectable_difference(fake, ppl,
     said = inside("plan", *given).out
     unknown = (
         "The detectable difference in PPL is unknown: by PPL, base has learned nothing: none of the "
-        "3 scores is 20 % better than chance (63.27)."
+        "3 scores is more than 20 % below chance (63.27)."
     )
     assert (unknown in said) is not has_learned
     assert (

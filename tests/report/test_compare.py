@@ -236,7 +236,7 @@ def test_missing_and_diverged_seeds_are_listed(fake):
     results.diverged("A h=2", 2, 50, "the loss is not a finite number")
     found = compared_rows(results, "A h=1", "A h=2")
     shown = printed(found)
-    assert "A h=1: 1 of 2 seeds done; pending\n" in shown
+    assert "A h=1: 1 of 2 seeds done, the others pending\n" in shown
     assert (
         "A h=2: 1 of 2 seeds done; diverged at step 50: the loss is not a finite number\n" in shown
     )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
+from ablate.analysis.tuning_runs import tuning_runs_of
 from ablate.plan.progress import PerplexityDifference, RowProgress, StudyProgress
 from ablate.report.live_table import DECAY_WARNING, live_table
 from ablate.store.records import Progress
@@ -246,6 +247,33 @@ def test_shortened_labels_still_differ(tmp_path):
     labels = [line.split("  ")[0] for line in found]
     assert len(set(labels)) == len(labels) == 9
     assert labels[1] == "D 0.0 0.0 none"
+
+
+@pytest.mark.parametrize(
+    ("width", "labels"),
+    [
+        (80, ["base: 0.003", "base: 0.01", "D dropout=0.3: 0.003", "D dropout=0.3: 0.01"]),
+        (
+            120,
+            [
+                "base: learning_rate=0.003", "base: learning_rate=0.01",
+                "D dropout=0.3: learning_rate=0.003", "D dropout=0.3: learning_rate=0.01",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_the_candidates_of_tuning_have_labels_of_one_form_and_are_counted_as_tuning_runs(
+    tmp_path, width, labels
+):
+    tune = "tune: {grid: {learning_rate: [0.003, 0.01]}, seeds: [101]}\n"
+    text = MANY.split("rows:")[0] + tune + "rows:\n  D: {each: {dropout: [0.3]}}\n"
+    tuning = tuning_runs_of(runs_of(study_from(tmp_path, text)))
+    rows = [RowProgress(row, {101: "done"}, Scores(), Scores(), {}) for row in tuning.rows]
+    states = {str(index): "done" for index in range(4)}
+    progress = StudyProgress(tuning, tuple(rows), states, 1.0, None, {})
+    found = [line.plain for line in lines(progress, width, 24)]
+    assert found[0].startswith("many: 4 of 4 tuning runs")
+    assert [line.split("  ")[0] for line in found[3:7]] == labels
 
 
 def test_shortened_labels_of_a_path_still_differ(tmp_path):

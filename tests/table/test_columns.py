@@ -244,7 +244,26 @@ def test_incomplete_row_shows_its_number_of_seeds_and_no_row_is_marked_while_it_
     table = columns(results.table())
     assert table["PPL (dev)"] == ("5.00 ×÷1.000", "6.00 ×÷1.000", "1.41 ×÷1.633 (2/3)")
     assert table["BLEU (test)"] == ("25.0 ±0.0", "24.0 ±0.0", "91.0 ±1.4 (2/3)")
-    assert "2 of 3 seeds done; pending: A h=2." in legend(results.table())
+    assert "2 of 3 seeds done, the others pending: A h=2." in legend(results.table())
+
+
+def test_the_legend_says_why_a_difference_is_not_that_of_the_shown_means(fake):
+    """Base's further seeds count less in the difference if scores follow the seed."""
+    texts = {}
+    for seeds in ("[1, 2, 3]", "{rows: 3, base: 5}"):
+        results = fake(SMALL.replace("[1, 2, 3]", seeds)).all_done()
+        for seed in results.planned.seeds.rows:
+            for row in results.study.rows:
+                results.done(row.label, seed, 5.0, 20.0 + seed + 0.01 * len(row.label) * (seed % 2))
+        for seed in (4, 5) if "base" in seeds else ():
+            results.done("base", seed, 5.0, 25.0)
+        table = results.table()
+        row = table.by_label["A h=1"]
+        means = row.scores["bleu"].mean - table.by_label["base"].scores["bleu"].mean
+        texts[seeds] = legend(table)
+        differs = abs(row.verdicts["bleu"].mean - means) > 0.05
+        assert differs == ("Δ then differs from the difference of the shown means." in texts[seeds])
+    assert ["then differs" in text for text in texts.values()] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from ablate.stats.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS
 from ablate.stats.verdict import Verdict, Word
 from ablate.store.records import Result
 from ablate.table import conclusion as words
-from ablate.table.conclusion import MOST_NAMED, RowVerdict, conclusion
+from ablate.table.conclusion import MOST_NAMED, RowVerdict, conclusion, unlearned_limits
 from ablate.table.latex import latex
 from ablate.table.render import as_json, markdown
 from tests.records import CORPUS, a_manifest, change
@@ -518,13 +518,33 @@ def test_where_the_text_has_faults_more_steps_are_no_advice(fake):
         assert f"Text: {note}." in " ".join(shown.split())
 
 
+def test_table_and_comparison_agree_on_a_base_that_has_not_learned_in_a_metric_without_verdicts(
+    fake,
+):
+    """Judged by BLEU alone, the differences in perplexity stand in the table too."""
+    results = fake(SMALL)
+    for row in results.study.rows:
+        with_chance(results, row.label, 60.0)
+    with_chance(results, "A h=1", 20.0)
+    table = results.table()
+    assert PPL not in table.judged_metrics
+    pair = table.compare_pair(table.by_label["base"], table.by_label["A h=2"])
+    assert pair.verdicts["ppl"].text.startswith("cannot tell: base has learned nothing")
+    sentence = (
+        "By PPL, base has learned nothing: none of the 3 scores is more than 20 % below chance "
+        "(63.27)."
+    )
+    assert conclusion(table)[-1].startswith(sentence)
+    assert unlearned_limits(table)[-1].startswith(sentence)
+
+
 def test_no_row_that_knows_frequencies_alone_is_compared(fake):
     results = fake(SMALL + "judge: [ppl]\n")
     for row in results.study.rows:
         with_chance(results, row.label, 60.0)
     assert any(
         line.startswith(
-            "By PPL, no row has learned anything: none of the 15 scores is 20 % better than chance "
+            "By PPL, no row has learned anything: none of the 15 scores is more than 20 % below chance "
             "(63.27). The rows cannot be compared in PPL. Train for more steps."
         )
         for line in conclusion(results.table())

@@ -124,8 +124,8 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
         if len(table.judged_metrics) > 1:
             line = (
                 f"Each of these {len(table.judged_metrics)} metrics is tested at "
-                f"{LEVEL / len(table.judged_metrics):.3g}, so that together they keep {LEVEL:g} "
-                f"(Bonferroni)"
+                f"{LEVEL / len(table.judged_metrics):.3g}, so that the level of all together is "
+                f"{LEVEL:g} (Bonferroni)"
             )
             if has_p:
                 line += f"; p values are multiplied by {len(table.judged_metrics)}"
@@ -206,13 +206,20 @@ def _difference_lines(table: Table, form: Form) -> Iterator[str]:
     without_intervals = [metric for metric in shown if metric not in with_intervals]
     if with_intervals:
         text = (
-            f"{_difference_text(table.experiment)}, with a confidence interval. "
-            f"Its level is 95 % or more for each row by itself, not for all rows jointly."
+            f"{_difference_text(table.experiment)}, with a confidence interval. Each interval "
+            f"covers the true difference with a probability of 95 % or more; the probability that "
+            f"all intervals do is smaller."
         )
         for metric in table.judged_metrics:
             if metric in with_intervals:
                 text += _intervals_and_verdicts(table, metric)
         yield f"{_heads(with_intervals, shown)}: {text}"
+        if table.experiment.further_seeds and table.experiment.is_paired:
+            yield (
+                "Base has seeds that the rows do not have. These may count less in Δ than in the "
+                "shown mean of base, because no score of a row is paired with them. Δ then differs "
+                "from the difference of the shown means."
+            )
     if without_intervals:
         titles = " and ".join(metric.title for metric in without_intervals)
         reason = f"the differences show no spread in {titles}"
@@ -228,8 +235,7 @@ def _difference_text(experiment: Experiment) -> str:
     """The difference from base in words, with the pairing of the runs."""
     if not experiment.is_paired:
         return "mean of the row minus mean of base"
-    further = ", with base's further seeds" if experiment.further_seeds else ""
-    return f"mean difference from base, paired by seed{further}"
+    return "mean difference from base, paired by seed"
 
 
 def _intervals_and_verdicts(table: Table, metric: Metric) -> str:
