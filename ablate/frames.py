@@ -25,6 +25,7 @@ from ablate.errors import (
     Fault,
     Mark,
     StoreError,
+    UsageError,
     ineffective_option,
     not_a_choice,
     not_allowed,
@@ -310,7 +311,7 @@ def _check_arguments(frame: pd.DataFrame, more_is_better: Mapping[str, bool]) ->
             problem, remedy = "a path is no data frame", f"use pandas.read_csv({str(frame)!r})"
         elif isinstance(frame, pd.Series):
             remedy = 'use .reset_index(name="loss"), with the name of the metric'
-        raise wrong_option("frame", Fault(problem, remedy=remedy))
+        raise _frame_error(problem, remedy)
     if frame.empty:
         raise wrong_option("frame", "has no lines of scores")
     check_type("more_is_better", more_is_better, Mapping, 'a dictionary such as {"acc": True}')
@@ -320,15 +321,15 @@ def _check_arguments(frame: pd.DataFrame, more_is_better: Mapping[str, bool]) ->
             raise wrong_option("more_is_better", fault.about(f'"{name}"'))
     if frame.columns.nlevels > 1:
         remedy = "give a line for each run, with one name for each column"
-        raise wrong_option(
-            "frame", Fault("the columns have names of several levels", remedy=remedy)
-        )
+        raise _frame_error("the columns have names of several levels", remedy)
     duplicates = frame.columns[frame.columns.duplicated()]
     if len(duplicates):
         remedy = "rename or drop one of them"
-        raise wrong_option(
-            "frame", Fault(f'two columns are named "{duplicates[0]}"', remedy=remedy)
-        )
+        raise _frame_error(f'two columns are named "{duplicates[0]}"', remedy)
+
+
+def _frame_error(problem: str, remedy: str) -> UsageError:
+    return wrong_option("frame", Fault(problem, remedy=remedy))
 
 
 def _with_index(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -343,7 +344,7 @@ def _with_index(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
             if name in frame.columns:
                 problem = f'the index and a column are named "{name}"'
                 remedy = "rename one of them, or drop the index by frame.reset_index(drop=True)"
-                raise wrong_option("frame", Fault(problem, remedy=remedy))
+                raise _frame_error(problem, remedy)
         return frame.reset_index()
     columns = {plain_name(str(column)) for column in frame.columns}
     if not by and not columns & set(ROW) and not pd.api.types.is_numeric_dtype(frame.index):
@@ -351,7 +352,7 @@ def _with_index(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         if frame.index.nlevels > 1:
             remedy = 'if it has the rows and seeds, use frame.rename_axis(["row", "seed"])'
         problem = "no column names the row, and the index has no name"
-        raise wrong_option("frame", Fault(problem, remedy=remedy))
+        raise _frame_error(problem, remedy)
     return frame
 
 

@@ -71,14 +71,19 @@ def scored_outcome_of(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Outcome:
     """Compute the missing scores of a study as `read_scored_runs` does, then read its results.
+    Results of other text are refused before, because scores may take minutes.
 
     Args:
         planned: the runs of the study, with all seeds.
         results: results root.
         on_progress: called with the number of decodings scored so far, and the number of all.
+
+    Raises:
+        StoreError: the results were made with other text than the text of the study.
     """
+    uncompared = refuse_other_text(planned, results)
     runs, faults = read_scored_runs(with_all_rows(planned, results), results, on_progress)
-    return outcome_of(planned, results, faults, runs)
+    return outcome_of(planned, results, faults, runs, uncompared)
 
 
 def outcome_of(
@@ -86,6 +91,7 @@ def outcome_of(
     results: Results,
     faults: Sequence[str] = (),
     runs: Sequence[RunResult] | None = None,
+    uncompared: Sequence[str] = (),
 ) -> Outcome:
     """Read the results of a study as far as they exist. If a file cannot be used, only the cells of
     its run are missing.
@@ -96,11 +102,8 @@ def outcome_of(
         faults: lines about scores that could not be computed, to show with the table.
         runs: all runs of the study, as they were read, also of rows that `planned` does not have,
             whose noise counts in the verdicts; None to read them.
-
-    Raises:
-        StoreError: the results were made with other text than the text of the study.
+        uncompared: remarks of `refuse_other_text`.
     """
-    uncompared = refuse_other_text(planned, results)
     if runs is None:
         runs = read_runs(with_all_rows(planned, results), results)
     bound = error_bound(planned, results)

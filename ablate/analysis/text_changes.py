@@ -29,12 +29,15 @@ def refuse_other_text(planned: Runs, results: Results) -> list[str]:
     Raises:
         StoreError: the text differs.
     """
+    study = planned.study
+    if study.task.makes_text:
+        return []
     used: dict[Path, Collection[str]] = {}  # as for `changed_files`
     for run in planned:
-        result = None
-        if not run.awaits_choice:
-            # The command itself reports a damaged result.
-            result = none_if_unreadable(results.run(run.id).read_result)
+        if run.awaits_choice:
+            continue
+        # The command itself reports a damaged result.
+        result = none_if_unreadable(results.run(run.id).read_result)
         if result is None:
             continue
         used.setdefault(results.corpus(result.corpus), TRAINED_ON)
@@ -45,7 +48,6 @@ def refuse_other_text(planned: Runs, results: Results) -> list[str]:
         return []
     from ablate.data.text_preview import changed_files  # loads readers of every format
 
-    study = planned.study
     data = planned.data_of(planned.base)
     try:
         changed = changed_files(data, study.data_folder, results.corpora, used)

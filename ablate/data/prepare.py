@@ -36,7 +36,6 @@ from ablate.store.records import CorpusManifest, Origin, none_if_unreadable
 
 Content = dict[str, list[str]]  # hashes of the text of each split
 Log = Callable[[str], None]
-EVALUATED = ("dev", "test")
 PREPARATIONS: dict[type[CorpusConfig], Callable[[Any, Mapping[str, Source], Log], Preparation]] = {
     DataConfig: RecordPreparation,
     LanguageData: StreamPreparation,
@@ -153,11 +152,9 @@ def text_faults(
                 training_text = preparation.learn()
         except DataError as error:
             return error.faults
-        warnings = [*training_text.warnings]
-        for split in EVALUATED:
-            warnings += preparation.text_warnings(split)
-    for line in warnings:
-        warn(line)
+        held_out = map(preparation.text_warnings, ("dev", "test"))
+        for line in chain(training_text.warnings, *held_out):
+            warn(line)
     return ()
 
 

@@ -84,17 +84,21 @@ def changed_files(
     paths = {split: list(source.location.paths()) for split, source in local.items()}
     files = set(chain.from_iterable(paths.values()))
     if known is None and not _are_at_most(files, LARGEST_COMPARED):
-        raise DataError("its files have other sizes or times, and are too large to compare here")
+        raise DataError(
+            "its files have other sizes or times, and are remote or too large to compare here"
+        )
     hashes = {} if known is None else hashes_in(known)
     changed: dict[str, None] = {}  # an ordered set
     for corpus_folder, splits in used.items():
         earlier = hashes_in(corpus_folder)
-        for split in [split for split in local if split in splits]:
+        for split, source in local.items():
+            if split not in splits:
+                continue
             if earlier.get(split) is None:
                 raise DataError(f"{corpus_folder / MANIFEST} has no hash of the text")
             if hashes.get(split) is None:
-                hashes[split] = tuple(local[split].content())
-            if earlier[split] not in (hashes[split], tuple(local[split].former_content())):
+                hashes[split] = tuple(source.content())
+            if earlier[split] not in (hashes[split], tuple(source.former_content())):
                 changed |= dict.fromkeys(paths[split])
     return list(changed)
 

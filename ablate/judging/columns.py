@@ -41,9 +41,8 @@ LONGEST_NAME = 1000  # characters
 # Characters that neither the HTML page nor the SVG figures can contain.
 _INVALID = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _CONSTANTS = ("true", "false", "none", "null")
-_UNNAMED = re.compile(
-    r"(unnamed: \d+)?"
-)  # `to_csv` of pandas writes the first, `read_csv` makes the other
+# `to_csv` of pandas writes an index without a name, and `read_csv` gives it this one.
+_UNNAMED = re.compile(r"(unnamed: \d+)?")
 _PREFIX = re.compile(r"^(params\.|tags\.(mlflow\.)?|config[./])")
 
 

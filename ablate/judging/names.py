@@ -23,17 +23,16 @@ _SEED_WORDS = ("", "s")  # words before a number that may be a seed without a co
 _NUMBERED = re.compile(
     r"(.*?)[\s._/:#@(\[-]+(s|r|run|rep|repeat|replicate|trial|try|fold)?(\d{1,9})[)\]]?", re.I
 )
-# Last words of names whose numbers may be the value of a setting, or count rows.
+# Last words of names, also as plurals, whose numbers may be the value of a setting, or count rows.
 _SETTINGS = {
-    "alpha", "batch", "beam", "beta", "bits", "blocks", "bs", "clip", "context", "ctx", "decay",
-    "depth", "dff", "dim", "dims", "dmodel", "drop", "dropout", "epoch", "epochs", "eps", "expert",
-    "experts", "ff", "ffn", "gamma", "group", "groups", "head", "heads", "hidden", "iter", "iters",
-    "kernel", "layer", "layers", "len", "length", "level", "lr", "model", "momentum", "order",
-    "params", "patch", "patience", "period", "queries", "rank", "rate", "ratio", "scale", "seq",
-    "size", "smoothing", "split", "stage", "stages", "step", "steps", "stride", "temp",
-    "temperature", "tokens", "top", "topk", "topp", "vocab", "warmup", "wd", "width", "window",
-    "attempt", "candidate", "cfg", "config", "exp", "experiment", "fold", "job", "proposal", "rep",
-    "row", "run", "task", "trial", "try", "variant", "ver", "version",
+    "alpha", "batch", "beam", "beta", "bit", "bs", "clip", "context", "ctx", "decay", "depth",
+    "dff", "dim", "dmodel", "drop", "dropout", "epoch", "eps", "expert", "ff", "ffn", "gamma",
+    "group", "head", "hidden", "iter", "kernel", "layer", "len", "length", "level", "lr", "model",
+    "momentum", "order", "param", "patch", "patience", "period", "queries", "rank", "rate", "ratio",
+    "scale", "seq", "size", "smoothing", "split", "stage", "step", "stride", "temp", "temperature",
+    "token", "top", "topk", "topp", "vocab", "warmup", "wd", "width", "window", "attempt",
+    "candidate", "cfg", "config", "exp", "experiment", "fold", "job", "proposal", "rep", "row",
+    "run", "task", "trial", "try", "variant", "ver", "version",
 }  # fmt: skip
 
 
@@ -61,14 +60,18 @@ class _Name(NamedTuple):
 
     @property
     def may_be_setting(self) -> bool:
-        """Whether the number may be the value of a setting, or count rows."""
-        word = re.split(r"[\W_]+", self.row.lower())[-1]
-        # Also `numlayers`, and single letters, such as `h`.
-        is_letter = len(word) == 1 and word.isalpha()
-        return is_letter or any(
-            word == setting or (len(setting) > 3 and word.endswith(setting))
-            for setting in _SETTINGS
-        )
+        """Whether the number may be the value of a setting, or count rows: after a word of
+        `_SETTINGS`, also in `numlayers`, and after a single letter, such as `h`.
+        """
+        if self.word:  # which says what the number is
+            return False
+        last = re.split(r"[\W_]+", self.row.lower())[-1]
+        if len(last) == 1 and last.isalpha():
+            return True
+        for word in (last, last.removesuffix("s")):
+            if any(word == name or (len(name) > 3 and word.endswith(name)) for name in _SETTINGS):
+                return True
+        return False
 
 
 def _split(name: str) -> _Name | None:
@@ -128,15 +131,17 @@ def with_named_seeds(lines: Sequence[Line], table: SourceTable, base: str | None
     numbers: dict[str, set[int]] = {}  # by row
     for part in parts.values():
         numbers.setdefault(part.row, set()).add(part.number)
-    if len(numbers) < 2 or max(map(len, numbers.values())) < 2:
+    has_several = len(numbers) > 1 and max(map(len, numbers.values())) > 1
+    if not has_several or any(part.may_be_setting for part in parts.values()):
         return list(lines)
     column = table.first_filled(of_rows, SEED)
     if column is not None:
-        if any(part.may_be_setting for part in parts.values()):
-            return list(lines)
-        if not all(_is_seed(parts[line.row], line.text(column)) for line in of_rows):
-            return list(lines)
-    elif base in parts or _has_runs(of_rows) or not _are_seeds(base, parts, numbers):
+        are_seeds = all(_is_seed(parts[line.row], line.text(column)) for line in of_rows)
+    elif base in parts or _has_runs(of_rows):
+        are_seeds = False
+    else:
+        are_seeds = _are_seeds(base, parts, numbers)
+    if not are_seeds:
         return list(lines)
     counts = sorted({len(seeds) for seeds in numbers.values()})
     each = f"{counts[0]} seeds each" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
@@ -180,12 +185,8 @@ def _are_seeds(
     Raises:
         UsageError: no row is base, and the numbers may be seeds.
     """
-    if any(part.may_be_setting for part in parts.values()):
-        return False
-    are_plausible = _are_consecutive(numbers.values())
-    for part in parts.values():
-        if part.word not in _SEED_WORDS:
-            are_plausible = False
+    have_seed_words = all(part.word in _SEED_WORDS for part in parts.values())
+    are_plausible = have_seed_words and _are_consecutive(numbers.values())
     bases = [row for row in numbers if row.lower() in BASES]
     if base is not None:
         if are_plausible and base not in numbers:
@@ -196,12 +197,13 @@ def _are_seeds(
         return True
     row = bases[0] if bases else next(iter(numbers))
     names = [name for name, part in parts.items() if part.row == row]
-    remedy = f"{runs_of_a_row(row, names)}; else give --base ROW (base=ROW in Python)"
     if are_plausible:
         remedy = (
             f'give --base {shlex.quote(row)} (base="{row}" in Python) if the number in '
             f'"{names[0]}" is a seed, or else a whole name'
         )
+    else:
+        remedy = f"{runs_of_a_row(row, names)}; else give --base ROW (base=ROW in Python)"
     remedy = f"{remedy}; found {first_few(list(parts), 12)}"
     raise UsageError(Fault("which row is base?", remedy=remedy, choices=tuple(parts)))
 

@@ -152,49 +152,43 @@ def parse_yaml(text: str, source: str, spaces: tuple[int, ...] = ()) -> Node:
     Raises:
         StudyError: the text is not YAML, or uses a feature that studies do not have.
     """
+    composer = _Composer(source, spaces)
     try:
-        composer = _Composer(_Loader(text), source, spaces)
-        return composer.document()
+        return composer.document(text)
     except yaml.MarkedYAMLError as error:
         position = error.problem_mark or error.context_mark
         if position and len(spaces) < _MAX_EMPTY and _EMPTY_VALUE.match(text, position.index):
             end = position.index + 1
             return parse_yaml(f"{text[:end]} {text[end:]}", source, (*spaces, end))
-        mark = _mark(source, position, spaces) if position else Mark(source)
+        mark = composer.mark(position) if position else Mark(source)
         if position and text[position.index : position.index + 1] == "\t":
             fault = Fault("a tab", subject=NOT_YAML, remedy="indent with spaces")
             raise mark.error(fault) from None
-        raise _invalid(error, mark, text, composer.parents) from None
+        raise _invalid(error, mark, text, composer) from None
     except (yaml.YAMLError, UnicodeError) as error:  # a character that YAML or UTF-8 does not allow
         before = text.encode(errors="replace")[: getattr(error, "position", 0)]
         mark = Mark(source, before.count(b"\n") + 1, 1)
         raise mark.error(Fault(first_line(error), subject=NOT_YAML)) from None
 
 
-def _invalid(
-    error: yaml.MarkedYAMLError, mark: Mark, text: str, parents: Sequence[Any]
-) -> StudyError:
-    """The error for a text that is not YAML, at `mark`; for a key without a colon, at the key.
-
-    `parents` has the events that start the lists and mappings around the position, the outermost
-    first.
-    """
-    start = error.context_mark
+def _invalid(error: yaml.MarkedYAMLError, mark: Mark, text: str, composer: _Composer) -> StudyError:
+    """The error for a text that is not YAML, at `mark`; for a key without a colon, at the key."""
+    start, parents = error.context_mark, composer.parents
     remedy = "close it"
     opened = start if error.problem == "found unexpected end of stream" else None
     if parents and parents[-1].flow_style and "flow" in str(error.context):
         opened, remedy = parents[-1].start_mark, "close it, and separate entries by commas"
     if opened:
-        problem = f"{text[opened.index]} opened at {opened.line + 1}:{opened.column + 1}"
+        place = composer.mark(opened)
+        problem = f"{text[opened.index]} opened at {place.line}:{place.column}"
         fault = Fault(f"{problem} is not closed", subject=NOT_YAML, remedy=remedy)
         return mark.error(fault)
     if error.problem_mark and text[error.problem_mark.index :].startswith(("]", "}")):
         problem = f"{text[error.problem_mark.index]} closes nothing"
         return mark.error(Fault(problem, subject=NOT_YAML))
     if start and error.problem == "could not find expected ':'":
-        key_mark = Mark(mark.source, start.line + 1, start.column + 1)
         fault = Fault("a key without a colon", subject=NOT_YAML, remedy="write KEY: VALUE")
-        return key_mark.error(fault)
+        return composer.mark(start).error(fault)
     # The two loaders of PyYAML give different texts for this error.
     if start and error.context == "while parsing a block mapping":
         remedy = (
@@ -208,14 +202,15 @@ def _invalid(
 class _Composer:
     """Builds nodes from the parser's events and refuses features that studies do not have."""
 
-    def __init__(self, loader: Any, source: str, spaces: Sequence[int] = ()) -> None:
-        self.loader = loader
+    def __init__(self, source: str, spaces: Sequence[int]) -> None:
         self.source = source
         self.spaces = spaces
         self.count = 0
-        self.parents: list[Any] = []  # starts of the lists and mappings that are read
+        # The events that start the lists and mappings around the position, the outermost first.
+        self.parents: list[Any] = []
 
-    def document(self) -> Node:
+    def document(self, text: str) -> Node:
+        self.loader: Any = _Loader(text)
         self.loader.get_event()  # the start of the stream
         if self.loader.check_event(yaml.StreamEndEvent):
             raise Mark(self.source, 1, 1).error(
@@ -231,7 +226,7 @@ class _Composer:
 
     def node(self, depth: int, *, is_key: bool = False) -> Node:
         event = self.loader.get_event()
-        mark = _mark(self.source, event.start_mark, self.spaces)
+        mark = self.mark(event.start_mark)
         self.count += 1
         if self.count > MAX_NODES:
             self.refuse(event, f"more than {MAX_NODES} values")
@@ -281,14 +276,13 @@ class _Composer:
             self.refuse(event, *error.faults)
 
     def refuse(self, event: Any, fault: Fault | str) -> NoReturn:
-        raise _mark(self.source, event.start_mark, self.spaces).error(fault)
+        raise self.mark(event.start_mark).error(fault)
 
-
-def _mark(source: str, position: Any, spaces: Sequence[int]) -> Mark:
-    """The place of PyYAML's position in the file, which does not have these spaces."""
-    line = range(position.index - position.column, position.index)
-    column = position.column - sum(space in line for space in spaces)
-    return Mark(source, position.line + 1, column + 1)
+    def mark(self, position: Any) -> Mark:
+        """The place of PyYAML's position in the file, which does not have `spaces`."""
+        line = range(position.index - position.column, position.index)
+        column = position.column - sum(space in line for space in self.spaces)
+        return Mark(self.source, position.line + 1, column + 1)
 
 
 def plain_scalar(text: str) -> str | int | float | bool | None:

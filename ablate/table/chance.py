@@ -100,15 +100,14 @@ def _remedy(table: Table, metric: Metric, rows: Sequence[TableRow]) -> str:
 
 
 def _is_below_chance(metric: Metric, rows: Sequence[TableRow]) -> bool:
-    """Whether the mean of every row is printed as worse than chance, as after training on a text
-    that is unlike dev.
+    """Whether the mean of every row is worse than chance, as after training on a text that is
+    unlike dev.
     """
+    if not metric.is_log:
+        return False
     for row in rows:
-        chance = row.part(metric, CHANCE_SCORE).mean
-        mean = row.scores[metric.name].mean
-        if chance is None or mean is None or not metric.is_log:
-            return False
-        if mean <= chance:
+        chance, mean = row.part(metric, CHANCE_SCORE).mean, row.scores[metric.name].mean
+        if chance is None or mean is None or mean <= chance:
             return False
     return True
 

@@ -53,11 +53,8 @@ def conclusion(table: Table) -> list[str]:
         sentences += _joint_sentences(
             rows_of_all, experiment.n_tests, experiment.error_rate, metrics
         )
-    for metric in table.shown_metrics:
-        # Readers may take the column of a metric without verdicts for a result.
-        if metric not in table.judged_metrics:
-            sentences += _unlearned_in_column(table, metric)
-    return list(dict.fromkeys(sentences))
+    # Readers may take the column of a metric without verdicts for a result.
+    return list(dict.fromkeys(sentences + _unlearned_columns(table)))
 
 
 def leak_sentences(table: Table) -> list[str]:
@@ -126,18 +123,26 @@ def unlearned_limits(table: Table) -> list[str]:
     sentences: dict[str, None] = {}
     for metric in table.judged_metrics:
         sentences |= dict.fromkeys(unlearned_sentences(table, metric, advises=False))
-    for metric in table.shown_metrics:
-        sentences |= dict.fromkeys(_unlearned_in_column(table, metric, advises=False))
-    return list(sentences)
+    return list(sentences | dict.fromkeys(_unlearned_columns(table, advises=False)))
 
 
-def _unlearned_in_column(table: Table, metric: Metric, *, advises: bool = True) -> list[str]:
-    """Sentences if a shown metric has nothing learned: of each base too, if the table shows the
-    differences from it.
+def _unlearned_columns(table: Table, *, advises: bool = True) -> list[str]:
+    """Sentences on shown metrics without verdicts in which nothing is learned: on each base too, if
+    the table shows the differences from it. Metrics whose scores of chance are those of one metric,
+    such as PPL and PPL/char, have its advice once.
     """
-    if metric in table.compared_metrics:
-        return unlearned_sentences(table, metric, advises=advises)
-    return chance_sentences(table, metric, advises=advises)
+    sentences: list[str] = []
+    advised = set[str]()
+    for metric in dict.fromkeys((*table.judged_metrics, *table.shown_metrics)):
+        learning = table.rows[0].learning_metric(metric).name
+        is_compared = metric in table.compared_metrics
+        find = unlearned_sentences if is_compared else chance_sentences
+        found = find(table, metric, advises=advises and learning not in advised)
+        if found:
+            advised.add(learning)
+        if metric not in table.judged_metrics:
+            sentences += found
+    return sentences
 
 
 def _by(verdicts: Sequence[Verdict]) -> str:
@@ -454,12 +459,12 @@ def unfinished_sentences(table: Table) -> list[str]:
     if not any(run.scores or run.state == "diverged" for run in table.runs):
         text = "Unfinished: no run has scores yet."
     else:
-        until = " up to this look" if table.experiment.looks.has_several else ""
-        have = "has" if len(missing) == 1 else "have"
-        if any(row.recipe.tuned for row in table.rows):
-            until += ", without tuning runs,"
-        text = f"Unfinished: {len(missing)} of {count} runs{until} {have} no scores yet"
         has_looks = table.experiment.looks.has_several
+        scope = " up to this look" if has_looks else ""
+        if any(row.recipe.tuned for row in table.rows):
+            scope += ", without tuning runs,"
+        have = "has" if len(missing) == 1 else "have"
+        text = f"Unfinished: {len(missing)} of {count} runs{scope} {have} no scores yet"
         text += "." if has_looks else ", so every verdict is provisional."
     sentences = [text]
     if any(run.lacks_decoding for run in table.runs):

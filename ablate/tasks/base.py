@@ -278,6 +278,11 @@ class Task(ABC):
 
         return prepare(data, folder, corpora, log)
 
+    @property
+    def makes_text(self) -> bool:
+        """Whether the class overrides `prepare`: the files of `data` may not be its text."""
+        return type(self).prepare is not Task.prepare
+
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
         """The items of `train` or `dev` for training, such as sentence pairs or contexts."""
         return corpus.split(split)

@@ -464,7 +464,7 @@ def test_a_changed_test_split_with_the_same_name_is_refused(files):
     assert stamps(files.root / "runs") == before
 
 
-def test_no_command_shows_results_of_other_text(files, tmp_path):
+def test_no_command_shows_results_of_other_text(files, tmp_path, monkeypatch):
     """Two studies whose data settings differ only in `folder` have the same runs."""
     assert files.run().code == 0
     for verb in ("status", "table"):
@@ -482,7 +482,9 @@ def test_no_command_shows_results_of_other_text(files, tmp_path):
     out = str(tmp_path / "out")
     asked = [[verb] for verb in ("plan", "status", "table", "report")]
     for words in (*asked, ["status", "--watch"], ["publish", "--out", out]):
-        answer = other.ask(*words)
+        with monkeypatch.context() as patch:  # refused before scores are computed
+            patch.delattr("ablate.analysis.outcome.read_scored_runs")
+            answer = other.ask(*words)
         assert (answer.code, answer.out) == (4, "")
         assert refused in answer.err
     for per in ("row", "run", "step"):
@@ -523,3 +525,6 @@ def test_a_large_text_is_compared_once_it_was_prepared(files, tmp_path, monkeypa
     planned.study.prepare(planned.study.data, results.corpora, print)
     with pytest.raises(StoreError, match=r"train\.rev differ from the text"):
         refuse_other_text(planned, results)
+    # A task that makes its text may read other files than these.
+    monkeypatch.setattr(type(planned.study.task), "prepare", lambda *given: None)
+    assert refuse_other_text(planned, results) == []

@@ -36,9 +36,14 @@ def test_numbers_that_can_only_be_seeds_are_read_as_seeds(form, seeds):
     assert note in found.attrs["remarks"]
 
 
-def test_base_with_the_word_s_needs_no_option():
-    found = ablate.judge(frame_of(names_of("{}_s{}", ("base", "wide"), (1, 2, 3))))
-    assert list(found.index) == ["base", "wide"]
+@pytest.mark.parametrize("rows", [("base", "wide"), ("base", "B"), ("base", "layers")])
+def test_base_with_the_word_s_needs_no_option(rows):
+    """The word says what the number is, also after a letter or the name of a setting."""
+    found = ablate.judge(frame_of(names_of("{}_s{}", rows, (1, 2, 3))))
+    assert list(found.index) == list(rows)
+
+
+def test_base_without_the_word_s_is_asked_for():
     with pytest.raises(UsageError, match=r"Give --base base \(base=.base. in Python\) if the numb"):
         ablate.judge(frame_of(names_of("{}-{}", ("base", "wide"), (1, 2, 3))))
 

@@ -187,7 +187,9 @@ def test_a_key_in_braces_without_a_value_is_null_and_moves_no_column():
         (key, mark.column, node.mark.column) for key, mark, node in close.fields()["x"].items()
     ]
     assert columns == [("a", 5, 7), ("b", 9, 12), ("c", 15, 17)]
-    with pytest.raises(StudyError, match=r"s:1:14: not valid YAML"):
+    with pytest.raises(
+        StudyError, match=r"s:1:14: not valid YAML: \[ opened at 1:12 is not closed"
+    ):
         parse_yaml("x: {a:, b: [1}\n", "s")
 
 

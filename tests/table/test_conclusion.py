@@ -551,6 +551,15 @@ def test_no_row_that_knows_frequencies_alone_is_compared(fake):
     )
 
 
+def test_two_perplexities_that_follow_one_level_of_chance_have_its_advice_once(fake):
+    results = fake(SMALL.replace("dropout: [0.3]", "vocab_size: [150]"))
+    for row in results.study.rows:
+        with_chance(results, row.label, 60.0)
+    said = [line for line in conclusion(results.table()) if line.startswith("By PPL, no row")]
+    assert ["compared in PPL/char." in line for line in said] == [False, True]
+    assert ["Train for more steps" in line for line in said] == [True, False]
+
+
 def test_a_metric_without_a_level_of_chance_follows_perplexity(fake):
     """As bits per byte, whose level no result has; here per character."""
     results = fake(SMALL)
