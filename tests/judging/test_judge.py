@@ -558,6 +558,12 @@ def test_unfinished_runs_are_counted_by_row_if_names_have_seeds(tmp_path, column
     assert refusal.endswith('unknown row "bse"; did you mean "base"?')
     refusal = inside("judge", file, "--base", "adam").refusal
     assert refusal.endswith("; lines left out, because not finished: muon 1 (crashed)")
+    lines[-2] |= {"State": "crashed", "loss": ""}
+    file.write_text(csv_of(lines))
+    assert inside("judge", file, "--base", "muon").refusal.endswith(
+        'unknown row "muon"; no run of this row is finished; lines left out, because not finished: '
+        "muon 2 (crashed)"
+    )
 
 
 def without_seeds(rows):
@@ -856,6 +862,8 @@ def test_the_index_that_pandas_writes_into_a_file_counts_for_nothing(tmp_path):
         read = ablate.judge(pd.read_csv(file))
         whole = ablate.judge(frame)
         pd.testing.assert_frame_equal(read.loc[whole.index], whole)
+    file.write_text(pd.concat([frame, frame.assign(loss=frame.loss + 0.1)]).to_csv())
+    assert "Left out" not in inside("judge", file).out  # the numbers do not tell lines apart
     file.write_text(frame.set_index("row").rename_axis(None).to_csv())
     refusal = inside("judge", file).refusal
     assert "no column names the row; name the column without a name row" in refusal

@@ -419,6 +419,15 @@ def test_unpaired_runs_have_the_variances_of_their_rows():
     )
 
 
+def test_an_unpaired_row_that_is_set_apart_does_not_count_in_the_pool():
+    scores = [[1.0, 2.0, 3.0], [1.0, 2.0, 3.1], [0.0, 100.0, 200.0], [2.0, 3.0, 4.2]]
+    noise = unpaired(scores)
+    assert noise.outliers == {2}
+    quiet = [np.var(row, ddof=1) for row in (*scores[:2], scores[3])]
+    assert noise.pooled.value == pytest.approx(np.mean(quiet))
+    assert noise.pooled.df == 2 + 2 + 2
+
+
 def test_the_order_of_unpaired_runs_does_not_count():
     scores = np.random.default_rng(0).normal(size=(4, 5))
     plain, in_order = unpaired(scores.tolist()), unpaired(np.sort(scores).tolist())
