@@ -168,7 +168,8 @@ class ScheduleCheck(TrainingCheck):
             highest = max(highest, share)
         peak = learning_rate(self.config, self.called_steps[0], self.last, SCHEDULES["constant"])
         # A schedule may compute the rate of the peak with another rounding.
-        if highest < _LEAST_SHARE or highest <= min(peak * 1.000001, _MAX_RATE):
+        is_rate = peak <= _MAX_RATE and highest <= peak * 1.000001
+        if highest < _LEAST_SHARE or is_rate:
             raise ClassFault(
                 f"returns at most {highest:.6g}: return a share of the peak learning_rate, such as "
                 "1.0, not a learning rate"

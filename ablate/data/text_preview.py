@@ -15,7 +15,7 @@ from ablate.data.resolve_sources import resolve_sources
 from ablate.data.sources import SHOWN, Source
 from ablate.errors import DataError
 from ablate.formatting import ellipsis
-from ablate.store.corpora import MANIFEST, hashes_in, known_corpus, remembered
+from ablate.store.corpora import hashes_in, known_corpus, remembered
 
 LARGEST_COMPARED = 20_000_000  # bytes; the content of more text is not compared
 SMALL_TEXT = 2_000_000  # bytes of files that are read, with their vocabulary, in about a second
@@ -95,7 +95,7 @@ def changed_files(
             if split not in splits:
                 continue
             if earlier.get(split) is None:
-                raise DataError(f"{corpus_folder / MANIFEST} has no hash of the text")
+                raise DataError(f"no manifest has the hash of corpus {corpus_folder.name}")
             if hashes.get(split) is None:
                 hashes[split] = tuple(source.content())
             if earlier[split] not in (hashes[split], tuple(source.former_content())):

@@ -70,16 +70,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for text in (
-        enumeration,
-        escaped,
-        first_few,
-        latex_text,
-        millions,
-        percent,
-        plural,
-        flops_text,
-    ):
+    texts = (enumeration, escaped, first_few, flops_text, latex_text, millions, percent, plural)
+    for text in texts:
         templates.filters[text.__name__] = text
     templates.globals |= {"cite": cite, "cite_corpus": cite_corpus, "setting": _setting}
     templates.globals |= {"LEVEL": LEVEL, "POWER": POWER, "RESAMPLES": RESAMPLES}

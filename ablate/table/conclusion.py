@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ablate.formatting import enumeration, number, percent, plural, spread_text
 from ablate.stats.metrics import Metric
@@ -31,30 +32,30 @@ def conclusion(table: Table) -> list[str]:
     what is undecided.
     """
     experiment = table.experiment
-    unlearned = {metric.name: unlearned_sentences(table, metric) for metric in table.judged_metrics}
+    unlearned = _unlearned(table)
     sentences = unfinished_sentences(table)
     sentences += [_base_sentence(table, family.base) for family in table.families]
     sentences += leak_sentences(table)
     sentences += bound_sentences(table)
     looks = experiment.looks
     sentences += filter(None, (looks.text, looks.error_spent(experiment.error_rate)))
+    for metric in table.judged_metrics:
+        sentences += unlearned.pop(metric.name)
     if len(table.judged_metrics) == 1:
         metric = table.main_metric
         rows = []
         for row in comparable_rows(table, metric):
             rows.append(RowVerdict(row.label, row.verdicts[metric.name]))
-        sentences += unlearned[metric.name]
         sentences += _verdict_sentences(metric, rows, experiment.n_tests, experiment.error_rate)
     else:
-        for metric in table.judged_metrics:
-            sentences += unlearned[metric.name]
         rows_of_all = _joint_rows(table)
         metrics = len(table.judged_metrics)
         sentences += _joint_sentences(
             rows_of_all, experiment.n_tests, experiment.error_rate, metrics
         )
     # Readers may take the column of a metric without verdicts for a result.
-    return list(dict.fromkeys(sentences + _unlearned_columns(table)))
+    sentences += chain.from_iterable(unlearned.values())
+    return list(dict.fromkeys(sentences))
 
 
 def leak_sentences(table: Table) -> list[str]:
@@ -120,28 +121,24 @@ class _JointRow:
 
 def unlearned_limits(table: Table) -> list[str]:
     """The sentences of the conclusion on metrics that show nothing learned, without advice."""
-    sentences: dict[str, None] = {}
-    for metric in table.judged_metrics:
-        sentences |= dict.fromkeys(unlearned_sentences(table, metric, advises=False))
-    return list(sentences | dict.fromkeys(_unlearned_columns(table, advises=False)))
+    sentences = chain.from_iterable(_unlearned(table, advises=False).values())
+    return list(dict.fromkeys(sentences))
 
 
-def _unlearned_columns(table: Table, *, advises: bool = True) -> list[str]:
-    """Sentences on shown metrics without verdicts in which nothing is learned: on each base too, if
-    the table shows the differences from it. Metrics whose scores of chance are those of one metric,
-    such as PPL and PPL/char, have its advice once.
+def _unlearned(table: Table, *, advises: bool = True) -> dict[str, list[str]]:
+    """The sentences on each metric in which nothing is learned, by the name of the metric: on each
+    base too, if the table shows the differences from it. Metrics that follow the score of chance of
+    one metric, as PPL/char follows PPL, have its advice once.
     """
-    sentences: list[str] = []
+    sentences: dict[str, list[str]] = {}
     advised = set[str]()
     for metric in dict.fromkeys((*table.judged_metrics, *table.shown_metrics)):
         learning = table.rows[0].learning_metric(metric).name
-        is_compared = metric in table.compared_metrics
-        find = unlearned_sentences if is_compared else chance_sentences
+        find = unlearned_sentences if metric in table.compared_metrics else chance_sentences
         found = find(table, metric, advises=advises and learning not in advised)
         if found:
             advised.add(learning)
-        if metric not in table.judged_metrics:
-            sentences += found
+        sentences[metric.name] = found
     return sentences
 
 

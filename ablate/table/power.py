@@ -293,16 +293,8 @@ def power_of_scores(experiment: Experiment, metrics: Iterable[Metric]) -> list[P
         if sd or metric in experiment.judged:
             sentences = _sd_over_sentences(pairs, resamples_of(base.runs, metric))
             rows_open = sum(len(pair.differences) < 2 for pair in pairs)
-            unlearned = unlearned_text(trained_base, metric)
-            power = Power(
-                experiment,
-                metric,
-                sd or 0.0,
-                sentences,
-                "runs",
-                rows_open=rows_open,
-                unlearned=unlearned,
-            )
+            power = Power(experiment, metric, sd or 0.0, sentences, "runs", rows_open=rows_open)
+            power = replace(power, unlearned=unlearned_text(trained_base, metric))
             tested = [(base, row) for row in rows if row.label not in duplicate_labels]
             verdicts = verdicts_on(experiment, metric, tested, experiment.n_tests)
             if all(verdict.seed_test for verdict in verdicts):

@@ -545,6 +545,13 @@ def test_what_does_not_fit_is_refused_before_training(own, tmp_path, field, sour
     assert field == "optimizer" or re.match(r"mine\.py:[24]: mine:Mine", line)
 
 
+@pytest.mark.parametrize(("peak", "share"), [(0.02, 0.03), (0.5, 0.05)])
+def test_a_schedule_may_stay_far_below_the_peak(own, tmp_path, peak, share):
+    """No rate of this peak is as high, or the peak is too high for a rate."""
+    schedule = own(f"{OWN}    return {share}\n")
+    check_training(resolve_row({"schedule": schedule, "learning_rate": peak}), tmp_path)
+
+
 def test_a_class_without_a_field_that_the_row_sets_is_refused(own, tmp_path):
     with pytest.raises(StudyError, match="has no argument weight_decay"):
         check_training(resolve_row({"optimizer": own(SIGNED), "weight_decay": 0.1}), tmp_path)
