@@ -11,6 +11,7 @@ from ablate.cli.arguments import argument, flag, option
 from ablate.cli.formats import Format, Legend, Wide, print_table
 from ablate.errors import (
     Fault,
+    Mark,
     UsageError,
     ineffective_option,
     not_a_choice,
@@ -81,7 +82,6 @@ def command(
         if len(metric or ()) > 1:
             problem = "has two values, and --stream decides by one metric"
             raise wrong_option("--metric", Fault(problem, remedy="give one metric"))
-    where = ", ".join(map(str, files))
     directions = dict.fromkeys(lower_is_better or (), False)
     contradictory = directions.keys() & set(higher_is_better or ())
     if contradictory:
@@ -110,7 +110,9 @@ def command(
             margin=margin,
         )
     except UsageError as error:
-        raise wrong_option(where, *error.faults) from None
+        place = Mark(", ".join(map(str, files)))
+        faults = [fault if fault.place else fault.located(place) for fault in error.faults]
+        raise UsageError(*faults) from None
     if out is not None:
         from ablate.page.page import scores_page
         from ablate.store.files import write_bytes

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from ablate.errors import Fault, UsageError, unknown_name
+from ablate.errors import Fault, Mark, UsageError, unknown_name
 from ablate.formatting import first_few
 
 EXPECTED_COLUMNS = (
@@ -49,13 +49,14 @@ _PREFIX = re.compile(r"^(params\.|tags\.(mlflow\.)?|config[./])")
 class Line(NamedTuple):
     """A line of a table. The functions that read a table return copies with further facts.
 
-    place: position of the line in its file, for messages.
+    place: position of the line in its table, for notes.
     cells: value in each column.
     n_replaced: number of earlier values at the same step, which this line replaces.
     number: position among the lines of the table.
     row: name of the row; empty without one.
     state: state of the run, one of FINISHED or DIVERGED; empty if no column has states.
     seed: seed of the run.
+    mark: file and number of the line; None for a line of a data frame and an entry of an array.
     """
 
     place: str
@@ -65,6 +66,11 @@ class Line(NamedTuple):
     row: str = ""
     state: str = ""
     seed: int = 0
+    mark: Mark | None = None
+
+    def located(self, fault: Fault) -> Fault:
+        """The fault with this line as its place, or before its subject if the line has no mark."""
+        return fault.located(self.mark) if self.mark else fault.about(self.place)
 
     @property
     def run(self) -> tuple[str, int]:
@@ -117,7 +123,7 @@ class SourceTable:
         self.lines: list[Line] = []
         for number, line in enumerate(lines, 1):
             cells = self._plain_cells(line)
-            self.lines.append(Line(line.place, cells, line.n_replaced, number))
+            self.lines.append(line._replace(cells=cells, number=number))
         self._drop_numbers_of_lines(list(map(plain_name, row_columns)))
         for name in row_columns:
             if plain_name(name) not in self.columns:
@@ -164,11 +170,10 @@ class SourceTable:
             if text and parse_setting(text) != parse_setting(first_text):
                 clash = Fault(
                     f'have different values, "{first_text[:60]}" and "{text[:60]}"',
-                    subject=line.place,
                     given=f'the columns "{first_name}" and "{name}"',
                     remedy="remove one of the two columns",
                 )
-                self._clashes.setdefault(plain, clash)
+                self._clashes.setdefault(plain, line.located(clash))
         return cells
 
     def _drop_numbers_of_lines(self, row_columns: Sequence[str]) -> None:

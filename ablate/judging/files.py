@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -59,15 +59,15 @@ def _last_value(file: Path, content: Sequence[Line]) -> Line:
         except (TypeError, ValueError):
             step = time = math.nan
         if not (math.isfinite(step) and math.isfinite(time)):
-            problem = f"{line.place}: a Step or a Wall time is not a number"
-            raise _error(file, problem, "remove the line")
+            fault = Fault("a Step or a Wall time is not a number", remedy="remove the line")
+            raise UsageError(line.located(fault))
         logged.append((step, time, index))
     last_step, _, last_index = max(logged)
     last = content[last_index]
     value = last.cells["Value"]
     cells = {"name": name[1], "metric": name[2], "value": value, "step": f"{last_step:g}"}
     n_at_last_step = sum(step == last_step for step, _, _ in logged)
-    return Line(last.place, cells, n_replaced=n_at_last_step - 1)
+    return last._replace(cells=cells, n_replaced=n_at_last_step - 1)
 
 
 def _lines(file: Path) -> Iterator[Line]:
@@ -105,9 +105,14 @@ def _csv_lines(file: Path, text: str) -> Iterator[Line]:
                 problem = f"has {number} cells than the header"
                 remedy = f"the header separates its cells by {delimiter!a}"
                 raise _error(file, problem, remedy, reader.line_num)
-            yield Line(f"line {reader.line_num}", values)
+            yield _line(file, reader.line_num, values)
     except csv.Error as error:  # a cell of more than 131,072 characters
         raise _error(file, str(error), "is a quote missing?", reader.line_num + 1) from None
+
+
+def _line(file: Path, number: int, values: Mapping[str, Any]) -> Line:
+    """A line of a file, by its number from 1."""
+    return Line(f"line {number}", values, mark=Mark(str(file), number))
 
 
 def _json_lines(file: Path, text: str) -> Iterator[Line]:
@@ -123,7 +128,7 @@ def _json_lines(file: Path, text: str) -> Iterator[Line]:
         except (ValueError, RecursionError):
             raise _error(file, "is not a JSON object", EXPECTED_COLUMNS, number) from None
         if values:
-            yield Line(f"line {number}", values)
+            yield _line(file, number, values)
 
 
 def _json_array(file: Path, text: str) -> Iterator[Line]:

@@ -169,7 +169,7 @@ class _RunTable:
             UsageError: a score is not a number, or a run has two values of one metric.
         """
         scores: dict[str, list[_Score]] = {}
-        seen: set[object] = set()
+        seen: dict[object, Line] = {}
         for line, metric, cell in self._cells(metrics):
             # A metric without any score is kept: `check_missing` then reports its runs.
             metric_scores = scores.setdefault(metric, [])
@@ -180,16 +180,31 @@ class _RunTable:
             resample = line.integer_text("resample")
             if not (resample or "0").isdecimal() or len(resample) > MOST_DIGITS:
                 fault = not_allowed(f'"{resample[:60]}"', "a number")
-                raise UsageError(fault.about("resample").about(line.place))
+                raise UsageError(line.located(fault.about("resample")))
             key = (line.run, metric, item, resample)
             if key in seen:
-                subject = f"{line.place}: {line.row}, seed {line.seed}"
-                remedy = "a run has one value, or one for each item"
-                fault = Fault(f"{metric} has two values", subject=subject, remedy=remedy)
-                raise UsageError(fault)
-            seen.add(key)
+                fault = self._two_values(seen[key], line, metric, metrics)
+                raise UsageError(line.located(fault.about(f"{line.row}, seed {line.seed}")))
+            seen[key] = line
             metric_scores.append(self._score(line, metric, value, item, resample))
         return scores
+
+    def _two_values(self, first: Line, second: Line, metric: str, metrics: Sequence[str]) -> Fault:
+        """The fault of two lines with a value of the same metric for the same run."""
+        if first.cells == second.cells:
+            return Fault("the line is there twice", remedy="remove one of the two")
+        for column in self.source.step_columns(GROWING, (*metrics, metric)):
+            if first.text(column) != second.text(column):
+                key = (second.run, second.text("metric"))
+                lines = [line for line in self.lines if (line.run, line.text("metric")) == key]
+                n_steps = len({line.text(column) for line in lines})
+                problem = (
+                    f'lines at {n_steps} steps, by the column "{self.source.columns[column]}": '
+                    "evaluations of one training are not several runs"
+                )
+                return Fault(problem, remedy="keep only the last line of each run")
+        remedy = "a run has one value, or one for each item"
+        return Fault(f"{metric} has two values", remedy=remedy)
 
     def _score(
         self, line: Line, metric: str, value: float, item: str = "", resample: str = ""
@@ -352,7 +367,7 @@ class _RunTable:
             line = missing[0]
             problem = f"{line.row}, seed {line.seed}, has no {metric}"
             remedy = "write inf if the run diverged, or remove the lines of the run"
-            raise UsageError(Fault(problem, subject=line.place, remedy=remedy))
+            raise UsageError(line.located(Fault(problem, remedy=remedy)))
         if missing:
             counts = counts_text(Counter(line.row for line in missing))
             self._notes.append(f"Runs without {metric}: {counts}.")
@@ -398,7 +413,7 @@ def _parse_score(cell: Any, line: Line, metric: str) -> float | None:
     if is_nan(cell):
         problem = f"{metric} is NaN, which may mean a missing value or a diverged run"
         remedy = "remove the line, or write inf if the run diverged"
-        raise UsageError(Fault(problem, subject=line.place, remedy=remedy))
+        raise UsageError(line.located(Fault(problem, remedy=remedy)))
     value = parse_number(cell)
     text = cell_text(cell)
     if value is None and text:
@@ -412,7 +427,7 @@ def _parse_score(cell: Any, line: Line, metric: str) -> float | None:
         elif _DECIMAL_COMMA.fullmatch(text):
             remedy = "write a point in place of the decimal comma"
         fault = Fault("is not a number", given=f'"{text[:60]}"', remedy=remedy)
-        raise UsageError(fault.about(metric).about(line.place))
+        raise UsageError(line.located(fault.about(metric)))
     # float() reads 1e400 as infinity.
     overflows = value is not None and math.isinf(value) and re.search(r"\d", text)
     if value is not None and (LARGEST_SCORE < abs(value) < math.inf or overflows):
@@ -420,5 +435,5 @@ def _parse_score(cell: Any, line: Line, metric: str) -> float | None:
             text = f"{text[:12]}…"
         limit = f"{LARGEST_SCORE:g}".replace("+", "")
         fault = not_allowed(text, f"between -{limit} and {limit}")
-        raise UsageError(fault.about(metric).about(line.place))
+        raise UsageError(line.located(fault.about(metric)))
     return value

@@ -107,7 +107,7 @@ def finished_lines(lines: Sequence[Line], table: SourceTable) -> list[Line]:
             if text:
                 fault = unknown_name("state", text, (*FINISHED, DIVERGED, *UNFINISHED), remedy)
             choices = (*FINISHED, DIVERGED)
-            raise UsageError(replace(fault, choices=choices).about(line.place))
+            raise UsageError(line.located(replace(fault, choices=choices)))
         if word not in (*USUAL, DIVERGED):
             unusual_states[text] = None
         finished.append(line._replace(state=word))

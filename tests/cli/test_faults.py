@@ -376,8 +376,8 @@ def test_translate_refuses_invalid_utf_8(runs):
         (["plan", "link"], "link: is a link to a file that does not exist"),
         (["init", "new.yaml", "--schema"], "new.yaml has no effect with --schema, which prints"),
         (["judge", "scores.csv", "--out", "scores.csv"], "--out scores.csv: is an input of this command; choose another name"),
-        (["judge", "percent.csv"], 'percent.csv: line 2: acc: "90%" is not a number; write the number without %'),
-        (["judge", "grouped.csv"], 'grouped.csv: line 2: acc: "1,234" is not a number; write it without the comma between thousands, or a point for a decimal comma'),
+        (["judge", "percent.csv"], 'percent.csv:2: acc: "90%" is not a number; write the number without %'),
+        (["judge", "grouped.csv"], 'grouped.csv:2: acc: "1,234" is not a number; write it without the comma between thousands, or a point for a decimal comma'),
     ],
 )  # fmt: skip
 def test_mistakes_of_scripts_are_refused_and_nothing_is_lost(given, here, words, line):

@@ -248,7 +248,7 @@ LETTERS = [{**line, "Loss": line["loss"] + 1} for line in WIDE]
 FAULTS = [
     ("nothing.csv", None, [], "nothing.csv: no such file"),
     ("run-a_seed1-tag-loss.csv", "Wall time,Step,Value\n1,,2\n", [],
-     "loss.csv: line 2: a Step or a Wall time is not a number"),
+     "loss.csv:2: a Step or a Wall time is not a number"),
     ("wide.csv", "row,seed,loss\na,1,2,3,4\n", [], "wide.csv:2: has more cells than the header"),
     # A decimal comma without quotes: the second line would have the loss 27 and the note 1.
     ("a.csv", "row,seed,loss,note\na,1,27\na,2,27,1\n", [], "a.csv:2: has fewer cells than the header"),
@@ -260,9 +260,9 @@ FAULTS = [
     ("a.csv", csv_of(LONG).replace("base", "x"), [], "which row is base? Give --base ROW"),
     ("a.csv", csv_of([{**line, "acc": 1} for line in WIDE]), [], "found loss, acc"),
     ("a.csv", csv_of(LONG).replace("3.11", "oops"), [], 'loss: "oops" is not a number'),
-    ("a.csv", csv_of(WIDE).replace("3.01", "oops"), [], 'a.csv: line 5: loss: "oops" is not a number'),
+    ("a.csv", csv_of(WIDE).replace("3.01", "oops"), [], 'a.csv:5: loss: "oops" is not a number'),
     ("a.csv", csv_of(WIDE).replace(",", ";").replace(".", ","), ["--metric", "loss"],
-     'line 2: loss: "3,11" is not a number'),
+     'a.csv:2: loss: "3,11" is not a number'),
     ("a.csv", csv_of([{**line, "bleu": f"2,{line['seed']}"} for line in WIDE], ";"), [],
      'bleu: "2,1" is not a number; write a point in place of the decimal comma'),
     ("a.csv", csv_of([{**line, "bleu": f"2.{line['seed']} %"} for line in WIDE]), [],
@@ -270,18 +270,18 @@ FAULTS = [
     ("a.jsonl", in_json({**line, "loss": line["loss"] < 3} for line in WIDE), ["--metric", "loss"],
      'loss: "False" is not a number'),
     ("a.csv", csv_of([{**line, "resample": "x"} for line in LONG]), [], 'resample: "x" is not'),
-    ("a.csv", csv_of([*LONG, LONG[-1]]), [], "deep, seed 3: loss has two values"),
+    ("a.csv", csv_of([*LONG, LONG[-1]]), [], "a.csv:11: deep, seed 3: the line is there twice; remove one of the two"),
     ("a.csv", csv_of([{**line, "seed": f"{line['row']}{line['seed']}"} for line in LONG]), [],
      "no seed in common"),
     ("a.csv", csv_of(WIDE) + "\nbase,mean,3.107\nwide,mean,3.007\n", [], 'seed: "mean" is not a number'),
     ("a.csv", csv_of(with_cell(3, loss="")), [],
-     "a.csv: line 5: wide, seed 1, has no loss; write inf if the run diverged, or"),
+     "a.csv:5: wide, seed 1, has no loss; write inf if the run diverged, or"),
     ("a.csv", csv_of([*LONG[1:], {**LONG[0], "metric": "acc"}]), ["--metric", "loss"],
      "base, seed 1, has no loss"),
     ("a.csv", csv_of([*STATES[:3], {**STATES[3], "state": ""}, *STATES[4:]]), [],
-     "line 5: has no state; the state of a run with a score is finished, "),
+     "a.csv:5: has no state; the state of a run with a score is finished, "),
     ("a.csv", csv_of(TWICE), [],
-     'line 6: the columns "seed" and "config.seed" have different values, "2" and "3"; remove'),
+     'a.csv:6: the columns "seed" and "config.seed" have different values, "2" and "3"; remove'),
     ("a.csv", csv_of(LETTERS), [], 'the columns "loss" and "Loss" have different values, "3.11" and'),
     ("a.csv", csv_of(LETTERS).replace("Loss", "loss"), [], '2 columns are named "loss"'),
     ("a.jsonl", '{"row": "a", "seed": 1, "loss": 1, "loss": 2}', [], ':1: two values are named "loss"'),
@@ -343,7 +343,8 @@ def test_a_fault_has_the_value_what_is_allowed_and_the_name_that_is_meant(tmp_pa
     assert found["choices"] == ["x", "wide", "deep"]
     found = fault(scores.replace("3.11", "1e200"))
     assert (found["given"], found["allowed"]) == ("1e200", "between -1e100 and 1e100")
-    assert (found["code"], found["subject"]) == ("not-allowed", "line 2: loss")
+    assert (found["code"], found["subject"]) == ("not-allowed", "loss")
+    assert found["place"] == f"{tmp_path / 'scores.csv'}:2"
     found = fault(scores.replace("3.11", "high"))
     assert (found["given"], found["problem"]) == ('"high"', "is not a number")
     found = fault(scores, "--margin", "-1")
@@ -361,8 +362,8 @@ def test_a_fault_names_its_line_of_several_files_and_of_json(tmp_path):
     whole, text = tmp_path / "a.csv", tmp_path / "b.json"
     whole.write_text("row,seed,loss\nbase,1,2.0\n")
     text.write_text('{"row": "w", "seed": 1, "loss": 2}\n\n{"row": "w", "seed": 2, "loss": "x"}\n')
-    assert 'b.json: line 3: loss: "x" is not a number' in inside("judge", text).err
-    assert 'b.json, line 3: loss: "x" is not a number' in inside("judge", whole, text).err
+    assert 'b.json:3: loss: "x" is not a number' in inside("judge", text).err
+    assert 'b.json:3: loss: "x" is not a number' in inside("judge", whole, text).err
 
 
 @pytest.mark.parametrize("form", ["wide", "long"])
@@ -517,8 +518,13 @@ def test_the_evaluations_of_one_training_are_not_seeds(column, tmp_path):
     with pytest.raises(UsageError, match="base has lines at 10 steps"):
         ablate.judge(pd.DataFrame(curve))
     of_runs = [{"run_id": line["row"] + "1", **line} for line in curve]
-    assert "base, seed 1: loss has two values" in conclusions(csv_of(of_runs), tmp_path)
-    assert "base, seed 1: loss has two values" in conclusions(csv_of(of_runs), tmp_path, "--stream")
+    of_seeds = [{"seed": 1, **line} for line in curve]
+    fault = f'scores.csv:3: base, seed 1: lines at 10 steps, by the column "{column}": '
+    for lines in (of_runs, of_seeds):
+        assert fault in conclusions(csv_of(lines), tmp_path)
+        assert "keep only the last line" in conclusions(csv_of(lines), tmp_path, "--stream")
+    at_one_step = [{**line, column: 100} for line in of_seeds]
+    assert "loss has two values" in conclusions(csv_of(at_one_step), tmp_path)
 
 
 def test_steps_are_a_metric_where_they_are_asked_for_and_a_setting_in_a_table_of_runs(tmp_path):
@@ -770,7 +776,7 @@ def test_the_words_of_other_programs_for_finished_runs(word, tmp_path):
     assert (f"Read as finished: the state {word}." in text) == (word not in ("FINISHED", "done"))
     lines[0]["status"] = "fine"
     assert (
-        'line 2: unknown state "fine"; the state of a run with a score is finished'
+        'scores.csv:2: unknown state "fine"; the state of a run with a score is finished'
         in conclusions(csv_of(lines), tmp_path)
     )
 
@@ -872,7 +878,7 @@ def test_the_index_that_pandas_writes_into_a_file_counts_for_nothing(tmp_path):
 @pytest.mark.parametrize("value", ["3_11", "1" * 400, "1e400", "-" + "1" * 400])
 def test_a_number_is_not_read_as_another(value, tmp_path):
     text = csv_of(WIDE).replace("3.11", value)
-    assert "line 2: loss" in conclusions(text, tmp_path)
+    assert "scores.csv:2: loss" in conclusions(text, tmp_path)
     json_lines = "\n".join(map(json.dumps, WIDE)).replace("3.11", value)
     assert conclusions(json_lines, tmp_path, name="a.jsonl").count("\n") == 1
     text = csv_of([{**line, "seed": "1" * 4999 + str(line["seed"])} for line in WIDE])
