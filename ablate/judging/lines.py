@@ -39,6 +39,7 @@ from ablate.judging.rows import (
     lines_with_seeds,
     merged_spellings,
     named_lines,
+    pairing_columns,
 )
 from ablate.judging.scores import RunMeasurement, direction_of
 from ablate.stats.metrics import LARGEST_SCORE
@@ -322,6 +323,7 @@ class _RunTable:
         """Refuse scores of a metric that were measured on different text, in different ways, or on
         differently chosen checkpoints.
         """
+        pairing = pairing_columns(self.lines, self.source, list(metric_scores))
         for column in (*MEASURED, *CHECKPOINT):
             if column not in self.source.columns or column in self.source.row_columns:
                 continue
@@ -346,6 +348,9 @@ class _RunTable:
                         "keep the scores of one value, or, if the values are settings of the rows, "
                         "remove the column"
                     )
+                    if not self.source.is_paired and column in map(plain_name, pairing):
+                        remedy += ", or, if runs with the same value belong together, rename it to "
+                        remedy += "seed"
                     raise UsageError(Fault(problem, remedy=remedy))
 
     def completed(

@@ -22,9 +22,12 @@ from ablate.judging.columns import (
     SourceTable,
     appearance,
     check_name,
+    parse_number,
     parse_setting,
+    plain_name,
 )
 from ablate.judging.names import seed_in_name, without_seed
+from ablate.judging.scores import direction_of
 
 # States of runs in W&B, MLflow, ablate, Optuna, Ray Tune, Slurm and cloud services.
 USUAL = ("finished", "done")  # read as finished without a note
@@ -259,12 +262,52 @@ def _run_numbers(lines: Sequence[Line], table: SourceTable, metrics: Sequence[st
         numbers = _random_numbers(runs)
         table.is_paired = False
         meaning = "runs are taken as independent, and rows are not paired"
-    table.notes.append(f"No column seed: {meaning} ({counts}).")
+    note = f"No column seed: {meaning} ({counts})."
+    if not table.is_paired and (pairing := pairing_columns(lines, table, metrics)):
+        names = first_few([f'"{name}"' for name in pairing])
+        note += (
+            f" Not used: the column {names}. Rename it to seed if runs with the same value belong "
+            "together."
+        )
+    table.notes.append(note)
     if duplicates := _count_duplicates(lines):
         table.notes.append(
             f"Lines equal to an earlier line, counted as further runs: {counts_text(duplicates)}."
         )
     return [numbers[run] for run in run_of_line]
+
+
+def pairing_columns(lines: Sequence[Line], table: SourceTable, metrics: Sequence[str]) -> list[str]:
+    """The columns that may pair the runs of rows, such as `fold`: every row has the same values,
+    each of them once. Values are integers or short texts.
+
+    Args:
+        lines: the lines, with the names of their rows.
+        table: the table of the lines.
+        metrics: the requested metrics.
+    """
+    excluded = {*table.row_columns, *STATE, "metric", "value", "item", "resample"}
+    excluded |= {*map(plain_name, metrics), *table.step_columns(GROWING, ())}
+    found = []
+    for plain, name in table.columns.items():
+        metric = plain.removeprefix("metrics.")
+        if {plain, metric} & excluded or direction_of(metric) is not None:
+            continue
+        values: dict[tuple[str, ...], list[str]] = {}  # by row, metric, item and resample
+        for line in lines:
+            key = (line.row, *map(line.text, ("metric", "item", "resample")))
+            values.setdefault(key, []).append(line.integer_text(plain))
+        first, *others = map(sorted, values.values())
+        is_shared = others and all(texts == first for texts in others)
+        is_once = len(set(first)) == len(first) > 1
+        if name and is_shared and is_once and all(map(_may_name_run, first)):
+            found.append(name)
+    return found
+
+
+def _may_name_run(text: str) -> bool:
+    """Whether a text is an integer or a short text that is not a number."""
+    return text.isdecimal() or (0 < len(text) <= 30 and parse_number(text) is None)
 
 
 def _share_names(rows: Sequence[Collection[str]]) -> bool:

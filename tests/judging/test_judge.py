@@ -527,6 +527,50 @@ def test_the_evaluations_of_one_training_are_not_seeds(column, tmp_path):
     assert "loss has two values" in conclusions(csv_of(at_one_step), tmp_path)
 
 
+@pytest.mark.parametrize("column", ["fold", "trial", "Replicate", "run", "params.k", "site"])
+def test_a_column_that_may_pair_runs_is_named_where_it_is_not_used(column, tmp_path):
+    values = ["north", "south", "east"] if column == "site" else [1, 2, 3]
+    lines = [
+        {"row": row, column: values[seed - 1], "lr": 0.1 * seed, "loss": value}
+        for (row, seed), value in SCORES.items()
+    ]
+    independent = "No column seed: runs are taken as independent, and rows are not paired"
+    named = f'Not used: the column "{column}". Rename it to seed if runs with the same value'
+    text = " ".join(conclusions(csv_of(lines), tmp_path).split())
+    assert independent in text
+    assert named in text
+    with_seeds = csv_of([{**line, "seed": line[column]} for line in lines])
+    assert "Not used" not in conclusions(with_seeds, tmp_path)
+    # A value that is there twice in a row, or not in every row, pairs nothing. Two lines with the
+    # same `run` are refused.
+    for value in (7,) if column == "run" else (values[1], 7):
+        others = [{**lines[0], column: value}, *lines[1:]]
+        text = " ".join(conclusions(csv_of(others), tmp_path).split())
+        assert independent in text
+        assert "Not used" not in text
+
+
+def test_whole_scores_and_settings_do_not_look_like_a_column_that_pairs_runs(tmp_path):
+    lines = [
+        {"row": row, "acc": 80 + run, "quality": 70 + run, "lr": run / 10, "model": "small"}
+        for row in ("base", "wide")
+        for run in (1, 2, 3)
+    ]
+    options = ["--higher-is-better", "quality", "--metric", "quality"]
+    text = conclusions(csv_of(lines), tmp_path, *options)
+    assert "No column seed" in text
+    assert "Not used" not in text
+
+
+def test_a_split_of_cross_validation_may_be_the_seed(tmp_path):
+    lines = [{"row": row, "split": seed, "loss": value} for (row, seed), value in SCORES.items()]
+    assert "rename it to seed" in conclusions(csv_of(lines), tmp_path)
+    renamed = csv_of(lines).replace("split", "seed")
+    assert "Better than base: wide" in conclusions(renamed, tmp_path)
+    lines[0]["split"] = 4
+    assert "rename it to seed" not in conclusions(csv_of(lines), tmp_path)
+
+
 def test_steps_are_a_metric_where_they_are_asked_for_and_a_setting_in_a_table_of_runs(tmp_path):
     lines = [{"row": line["row"], "steps": round(line["loss"] * 1000)} for line in WIDE]
     options = ("--metric", "steps", "--lower-is-better", "steps")
