@@ -171,6 +171,13 @@ class LayerCheck(PropertyCheck):
             self._states(),
             "gives another result when called again: nothing may be random in eval mode",
         )
+        yield Comparison(
+            self._states_in_training(TARGET),
+            self._states_in_training(TARGET),
+            "gives another result when called again while training: it keeps state outside of its "
+            "buffers, which a checkpoint does not have (use register_buffer), or it draws from "
+            "another generator than torch's",
+        )
         fault = "draws from torch's global generator while training, so no run could be resumed"
         if "attention" in self.parts:
             fault += "; let `context.weights` apply dropout"
@@ -206,13 +213,16 @@ class LayerCheck(PropertyCheck):
 
     def _states_in_training(self, target: Tensor, seed: int = 1) -> Tensor:
         """The states of `_states` in training mode. The model's own dropout masks are always the
-        same; `seed` seeds torch's global generator.
+        same; `seed` seeds torch's global generator. Buffers that the forward pass changes, such as
+        a running mean, are restored afterwards, as at a resume from a checkpoint.
         """
+        before = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.model.train()
         self.model.random.manual_seed(1)  # generator of the dropout masks
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(seed)
             states = self._forward(self.model, target)
+        self.model.load_state_dict(before)
         self.model.eval()
         return states
 

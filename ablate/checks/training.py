@@ -31,6 +31,7 @@ RESUMED = 13
 # peak itself where that is `_MAX_RATE` or less, it returns rates.
 _LEAST_SHARE = 0.01
 _MAX_RATE = 0.1
+_MAX_SHARE = 10.0  # a schedule with higher shares returns percent
 
 
 def check_training(config: RowConfig, sources: Path) -> None:
@@ -154,7 +155,7 @@ class ScheduleCheck(TrainingCheck):
         """Refuse results that are not a share of the peak learning rate."""
         highest = 0.0
         for step in self.called_steps:
-            share: object = self.schedule(self.config, step, self.last)
+            share = self._share(step)
             if not isinstance(share, (int, float)):  # the metrics log has it as JSON
                 raise ClassFault(
                     f"returns {share!r} at step {step}, which is not an int or float of Python"
@@ -166,6 +167,11 @@ class ScheduleCheck(TrainingCheck):
                     f"{rate:.6g}"
                 )
             highest = max(highest, share)
+            if share > _MAX_SHARE:
+                raise ClassFault(
+                    f"returns {share:.6g} at step {step}: return a share of the peak "
+                    "learning_rate, such as 1.0"
+                )
         peak = learning_rate(self.config, self.called_steps[0], self.last, SCHEDULES["constant"])
         # A schedule may compute the rate of the peak with another rounding.
         is_rate = peak <= _MAX_RATE and highest <= peak * 1.000001
@@ -174,6 +180,29 @@ class ScheduleCheck(TrainingCheck):
                 f"returns at most {highest:.6g}: return a share of the peak learning_rate, such as "
                 "1.0, not a learning rate"
             )
+
+    def _share(self, step: int) -> object:
+        """The share at a step, as the schedule returns it."""
+        try:
+            return self.schedule(self.config, step, self.last)
+        except TypeError:
+            if not self._needs_rate(step):
+                raise
+            raise ClassFault(
+                "computes with config.learning_rate, which this row does not set: return a share "
+                "of the peak learning_rate, such as 1.0, not a learning rate"
+            ) from None
+
+    def _needs_rate(self, step: int) -> bool:
+        """Whether the schedule, which has failed, works if the row sets `learning_rate`."""
+        if self.config.learning_rate is not None:
+            return False
+        with_rate = self.config.model_copy(update={"learning_rate": 0.001})
+        try:
+            self.schedule(with_rate, step, self.last)
+        except Exception:
+            return False
+        return True
 
     def compare_repetitions(self) -> Iterator[Comparison]:
         """Compare two calls for each step."""

@@ -548,6 +548,11 @@ def test_of_several_classes_the_one_at_fault_is_named(tmp_path, pinned):
 
 # Resume is exact
 
+KEEPS = (
+    "gives another result when called again while training: it keeps state outside of its buffers, which a "
+    "checkpoint does not have (use register_buffer), or it draws from another generator than torch's"
+)
+
 
 @pytest.mark.parametrize(
     ("field", "body", "init", "fault"),
@@ -556,12 +561,27 @@ def test_of_several_classes_the_one_at_fault_is_named(tmp_path, pinned):
          "gives another result when called again: nothing may be random in eval mode"),
         ("attention", f"return F.dropout({FORMULA}, 0.1, self.training)", "",
          "draws from torch's global generator while training, so no run could be resumed; let `context.weights` apply dropout"),
+        ("norm", "if self.training:\n    self.mean = 0.9 * self.mean + x.detach().mean()\nreturn self.gain * (x - self.mean)",
+         "self.mean, self.gain = torch.zeros(1), nn.Parameter(torch.ones(d_model))", KEEPS),
+        ("norm", "import random\nreturn x * self.gain * (random.random() if self.training else 1)", "self.gain = nn.Parameter(torch.ones(d_model))", KEEPS),
         ("norm", "return x * self.gain", "import random\nself.gain = nn.Parameter(random.random() * torch.ones(d_model))",
          "has other initial weights when it is made again with the same seed"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_repeated_is_refused(refused, field, body, init, fault):
     assert refused(field, mine(field, body, init)) == fault
+
+
+def test_a_running_mean_may_be_kept_in_a_buffer(tmp_path, pinned):
+    """The states of the next step depend on it, but the states of this step do not."""
+    body = """
+result = self.gain * (x - self.mean)
+if self.training:
+    self.mean = 0.9 * self.mean + x.detach().mean()
+return result
+"""
+    init = "self.register_buffer('mean', torch.zeros(()))\nself.gain = nn.Parameter(torch.ones(d_model))"
+    check_layers(shape(norm=pinned(mine("norm", body, init))), tmp_path)
 
 
 # Classes that cannot be made

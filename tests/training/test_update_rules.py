@@ -520,6 +520,8 @@ REFUSED_SCHEDULES = [
     (f"{OWN}    return 0.0\n", "returns at most 0: return a share"),
     (f"{OWN}    return config.learning_rate\n", "returns at most 0.02: return a share"),
     (f"{OWN}    return 0.02 * (1 - step / last)\n", "returns at most 0.0192: return a share"),
+    (f"{OWN}    return 100 * (1 - step / last)\n", "returns 96 at step 4000: return a share of the peak learning_rate, such as 1.0"),
+    (f"{OWN}    return 0.5 if step < last else 11.0\n", "returns 11 at step 100000: return a share"),
     ("def Mine(step):\n    return 1\n", "TypeError: Mine() takes 1 positional argument but 3 were "
      "given; it gets config, step and last as a schedule,"),
     ("class Mine:\n    pass\n", "is not a function"),
@@ -550,6 +552,18 @@ def test_a_schedule_may_stay_far_below_the_peak(own, tmp_path, peak, share):
     """No rate of this peak is as high, or the peak is too high for a rate."""
     schedule = own(f"{OWN}    return {share}\n")
     check_training(resolve_row({"schedule": schedule, "learning_rate": peak}), tmp_path)
+
+
+def test_a_schedule_that_computes_with_an_unset_rate_gets_the_remedy(own, tmp_path):
+    schedule = own(f"{OWN}    return config.learning_rate * (1 - step / last)\n")
+    with pytest.raises(StudyError, match="which this row does not set: return a share of the peak"):
+        check_training(resolve_row({"schedule": schedule}), tmp_path)
+
+
+def test_another_type_error_of_a_schedule_is_shown_as_it_is(own, tmp_path):
+    schedule = own(f"{OWN}    return None * config.warmup_steps\n")
+    with pytest.raises(StudyError, match=r"mine\.py:2: mine:Mine: TypeError: unsupported operand"):
+        check_training(resolve_row({"schedule": schedule}), tmp_path)
 
 
 def test_a_class_without_a_field_that_the_row_sets_is_refused(own, tmp_path):
