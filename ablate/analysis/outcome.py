@@ -25,12 +25,13 @@ from ablate.analysis.results import (
 )
 from ablate.analysis.short_texts import cause_of
 from ablate.analysis.text_changes import refuse_other_text
+from ablate.analysis.text_notes import text_notes
 from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.formatting import first_few, number, plural, shares_text
 from ablate.store import Results
-from ablate.store.corpora import MANIFEST, leaks_in, lengths_in, overlaps_in, warnings_in
+from ablate.store.corpora import MANIFEST, lengths_in, overlaps_in
 from ablate.study import Runs, Study
-from ablate.table.experiment import Experiment, Notes
+from ablate.table.experiment import Experiment
 from ablate.table.table import Table
 
 
@@ -139,14 +140,12 @@ def outcome_of(
     archived = list(_archived(runs))
     # An archive of records has no text to compare.
     (archived if archived else remarks).extend(uncompared)
-    folders = list(map(results.corpus, corpora))
-    notes = Notes(
-        tuple(remarks),
-        advice,
-        tuple(archived),
-        tuple(problems),
-        leaks=tuple(dict.fromkeys(chain.from_iterable(map(leaks_in, folders)))),
-        text=tuple(dict.fromkeys(chain.from_iterable(map(warnings_in, folders)))),
+    notes = replace(
+        text_notes(planned, results, corpora),
+        remarks=tuple(remarks),
+        advice=advice,
+        archived=tuple(archived),
+        faults=tuple(problems),
     )
     return Outcome(planned, by_label, table.with_notes(notes), tuple(faults))
 

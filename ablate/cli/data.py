@@ -29,6 +29,7 @@ from ablate.report.data_text import (
 )
 from ablate.stdio import echo, print_json
 from ablate.store import Results
+from ablate.store.corpora import with_labels
 from ablate.study import runs_of
 from ablate.tasks import TASKS
 
@@ -66,6 +67,8 @@ def show(
     corpus = content.prepare(runs_of(content).data_of(content.base), root.corpora, print_note)
     description = description_of(corpus)
     description["noticed"] += content.task.notes_on_scores(corpus, content.metrics.shown)
+    noticed = with_labels(description["noticed"], corpus.manifest, content.data.labels)
+    description["noticed"] = noticed
     if format == "json":
         print_json(description)
     else:
@@ -91,6 +94,7 @@ def prepare(
         corpus.verify(hash_large=True)
         notes = [*corpus.manifest.all_warnings]
         notes += content.task.notes_on_scores(corpus, content.metrics.shown)
+        notes = with_labels(notes, corpus.manifest, data.labels)
         prepared.append(
             {
                 "corpus": corpus.id,

@@ -11,7 +11,7 @@ from ablate.launch.executor import Slot, devices_text
 from ablate.report.plan_text import epochs_lines
 from ablate.stats.metrics import Metric
 from ablate.store import RunFolder, none_if_unreadable
-from ablate.store.corpora import lengths_in
+from ablate.store.corpora import lengths_in, with_labels
 from ablate.store.metrics_log import evaluation_at
 from ablate.store.records import CorpusManifest, Score
 from ablate.study import Run, Runs
@@ -28,9 +28,11 @@ def corpus_lines(runs: Runs, corpus: Corpus) -> Iterator[str]:
     records = corpus.manifest.records
     train = training_records_text(corpus.manifest)
     yield f"corpus {corpus.id}: {train}, dev {records['dev']:,}, test {records['test']:,}"
-    for line in corpus.manifest.all_warnings:
+    labels = study.data.labels
+    for line in with_labels(corpus.manifest.all_warnings, corpus.manifest, labels):
         yield f"note: {line}"
-    for line in study.task.notes_on_scores(corpus, runs.metrics):
+    notes = study.task.notes_on_scores(corpus, runs.metrics)
+    for line in with_labels(notes, corpus.manifest, labels):
         yield f"note: {line}."
     lengths = lengths_in(corpus.folder)
     if lengths is None or study.data.draws_items:

@@ -154,7 +154,7 @@ def _check_text(study: Study, root: Results) -> None:
         where = study.data_folder, root.corpora
         corpus = prepared_corpus(data, *where)
         if corpus is not None:
-            warnings += warnings_in(corpus)
+            warnings += warnings_in(corpus, data.labels)
         elif is_prepared_quickly(data, *where):
             from ablate.data.prepare import text_faults  # slow to import
 

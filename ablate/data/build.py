@@ -25,7 +25,7 @@ from ablate.data.sources import Source
 from ablate.data.tokenizer import IDS
 from ablate.errors import StoreError, data_field
 from ablate.formatting import shares_text
-from ablate.store.corpora import MANIFEST, fields_entry, fields_of, is_prepared
+from ablate.store.corpora import MANIFEST, fields_entry, fields_of, is_prepared, with_labels
 from ablate.store.files import remove_temporaries, sha256, sync_file, write_bytes
 from ablate.store.records import CorpusCounts, CorpusManifest, EncodingState, Origin, TrainingText
 
@@ -40,6 +40,7 @@ class Build:
     """The build of one corpus in a working folder.
 
     warnings: warnings by split.
+    exchanged: splits whose two sides are exchanged.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Build:
         self.folder = folder
         self.origins = origins
         self.warnings: dict[str, list[str]] = {}
+        self.exchanged: set[str] = set()
 
     def run(self) -> None:
         """Build the corpus, or continue its build; afterwards the folder holds it.
@@ -80,6 +82,8 @@ class Build:
             training_text.write(self.folder / _READ)
         self.warnings = {split: self._split_warnings(split) for split in ("dev", "test")}
         self.warnings["train"] = list(training_text.warnings)
+        if training_text.is_exchanged:
+            self.exchanged.add("train")
         for split in self.sources:
             if split != "train":
                 self._write(split)
@@ -91,6 +95,7 @@ class Build:
             left_out={**training_text.left_out, **left_out},
             repaired=training_text.repaired,
             warnings=self._nonempty_warnings(),
+            exchanged=sorted(self.exchanged),
             longest=sums.pop("longest"),
             lengths=sums,
             overlap=self.preparation.overlap("test"),
@@ -108,6 +113,7 @@ class Build:
     def _split_warnings(self, split: str) -> list[str]:
         """Warnings about dev or test."""
         warnings = self.preparation.text_warnings(split)
+        self.exchanged |= self.preparation.exchanged & {split}
         # By content, because two files with different names may have the same text. The default of
         # language models is to test on dev.
         text = self.origins[split].sha256
@@ -166,7 +172,8 @@ class Build:
         counts = similar.manifest
         for split, lines in counts.warnings.items():
             if split not in EVALUATION_SPLITS:
-                self.warnings[split] = lines
+                self.warnings[split] = with_labels(lines, counts, self.data.labels)
+        self.exchanged = set(counts.exchanged) - {*EVALUATION_SPLITS}
         self.warnings["test"] = self._split_warnings("test")
         new_splits = [split for split in self.sources if split in EVALUATION_SPLITS]
         for split in new_splits:
@@ -179,6 +186,7 @@ class Build:
                 "records": self._n_records(),
                 "repaired": repaired,
                 "warnings": self._nonempty_warnings(),
+                "exchanged": sorted(self.exchanged),
                 "overlap": self.preparation.overlap("test"),
             }
         )

@@ -38,6 +38,7 @@ class Preparation(ABC):
     end_marks: number of end marks of a sequence that are not among its ids.
     commit_every: number of chunks between commits.
     folder: folder of the vocabularies, which the caller sets.
+    exchanged: splits whose two sides are exchanged, of the splits whose warnings were made.
     """
 
     end_marks: ClassVar[int]
@@ -50,6 +51,7 @@ class Preparation(ABC):
         self.data = data
         self.sources = sources
         self.log = log
+        self.exchanged: set[str] = set()
 
     def check(self) -> None:  # noqa: B027
         """Read dev and test, so that their faults are reported before the long training split.

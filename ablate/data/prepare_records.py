@@ -68,7 +68,10 @@ class RecordPreparation(Preparation):
         warnings += filters.copy_warnings(split, records)
         compared = (records, self._held_out.get("dev", []))
         warnings += filters.form_warnings((split, "dev"), compared, self.data.labels)
-        return warnings + filters.exchange_warnings((split, "dev"), compared, self.data.labels)
+        exchange = filters.exchange_warnings((split, "dev"), compared, self.data.labels)
+        if exchange:
+            self.exchanged.add(split)
+        return warnings + exchange
 
     def learn(self) -> TrainingText:
         """Train one vocabulary on each group of fields that share it."""
@@ -100,7 +103,13 @@ class RecordPreparation(Preparation):
             )
             write_bytes(path, tokenizer.model)
         warnings = self._text_warnings("train", records) + filters.repeat_warnings(records)
-        return TrainingText(records=count, left_out=dict(left_out), repaired={}, warnings=warnings)
+        return TrainingText(
+            records=count,
+            left_out=dict(left_out),
+            repaired={},
+            warnings=warnings,
+            is_exchanged="train" in self.exchanged,
+        )
 
     def _learned_texts(self, records: list[Document], fields: Sequence[int]) -> Iterator[str]:
         """Yield the texts of these fields, except the field of symbols."""

@@ -13,6 +13,7 @@ from ablate.config.languages import (
 )
 from ablate.formatting import number, percent
 from ablate.metrics.sacrebleu import Target, tokenized
+from ablate.stats.metrics import CannotJudge
 
 ORDER = 4  # length of BLEU's longest n-grams
 LARGE_SHARE = 0.3
@@ -30,10 +31,12 @@ def notes(references: Sequence[str], target: Target, metrics: Sequence[str]) -> 
     if "ter" in word_metrics and has_asian_words(target.language):
         word_metrics.remove("ter")
     for name in word_metrics:
-        yield (
+        note = (
             f"{name} counts words between spaces, which the references of test "
             f"({target.language}) hardly have; {_REMEDY}"
         )
+        # chrF++ counts characters too.
+        yield CannotJudge(note) if name == "ter" else note
 
 
 def _bleu_notes(references: Sequence[str], target: Target) -> Iterator[str]:
@@ -45,7 +48,10 @@ def _bleu_notes(references: Sequence[str], target: Target) -> Iterator[str]:
             f"words, is not installed; pip install '{extra_of(preferred)}', and use another "
             f"--results"
         )
-    lengths = [len(tokens) for tokens in tokenized(references, target)]
+    # Tokenizers divide words further, and never join them, so most text needs no sacreBLEU here.
+    lengths = [len(text.split()) for text in references]
+    if not _are_clearly_words(references, lengths):
+        lengths = [len(tokens) for tokens in tokenized(references, target)]
     characters = sum(len("".join(text.split())) for text in references)
     characters_per_token = characters / max(1, sum(lengths))
     share = _share_without_spaces(references)
@@ -54,7 +60,7 @@ def _bleu_notes(references: Sequence[str], target: Target) -> Iterator[str]:
         reason = f"{number(characters_per_token, 1)} characters to a token"
         if has_few_spaces:
             reason += f", and {percent(share)} of them of scripts without spaces"
-        yield (
+        yield CannotJudge(
             f"BLEU cannot judge the references of test ({language}), which tok:{tokenizer} divides "
             f"into {reason}: set data.bleu_tokenizer to zh, ja-mecab, ko-mecab or char; or "
             f"{_REMEDY}"
@@ -66,6 +72,16 @@ def _bleu_notes(references: Sequence[str], target: Target) -> Iterator[str]:
             f"tokens, and so no {ORDER}-gram for BLEU to count: a translation that is exact adds "
             f"nothing; {_REMEDY}"
         )
+
+
+def _are_clearly_words(references: Sequence[str], lengths: Sequence[int]) -> bool:
+    """Whether no note can follow from the words between spaces, whose numbers are `lengths`."""
+    characters = sum(len("".join(text.split())) for text in references)
+    return (
+        _share_without_spaces(references) < LARGE_SHARE
+        and characters <= LONG_WORDS * sum(lengths)
+        and sum(length < ORDER for length in lengths) < LARGE_SHARE * len(lengths)
+    )
 
 
 def _share_without_spaces(references: Sequence[str]) -> float:

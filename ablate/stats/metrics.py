@@ -15,6 +15,12 @@ LARGEST_SCORE = 1e100  # the square of a larger score could overflow
 MIN_GAIN = 0.2
 
 
+class CannotJudge(str):
+    """A note on references that a metric cannot judge, so that more training changes no score."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class ScorePart:
     """A number that is stored beside a score and explains it, such as BLEU's brevity penalty.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import named_settings
 from ablate.config.lengths import Lengths
+from ablate.config.translation_data import languages_of
 from ablate.store.files import make_room
 from ablate.store.records import CorpusManifest, CorpusPointer, none_if_damaged, none_if_unreadable
 
@@ -114,10 +116,30 @@ def leaks_in(folder: Path) -> list[str]:
     return manifest.leaks if manifest else []
 
 
-def warnings_in(folder: Path) -> list[str]:
-    """`text_warnings` of a corpus; empty if it is missing or damaged."""
+def exchanged_in(folder: Path) -> list[str]:
+    """The splits of a corpus whose two sides are exchanged; empty if it is missing or damaged."""
     manifest = _read_manifest(folder)
-    return manifest.text_warnings if manifest else []
+    return manifest.exchanged if manifest else []
+
+
+def warnings_in(folder: Path, labels: Sequence[str]) -> list[str]:
+    """`text_warnings` of a corpus with the labels of a study; empty if it is missing or damaged."""
+    manifest = _read_manifest(folder)
+    return with_labels(manifest.text_warnings, manifest, labels) if manifest else []
+
+
+def with_labels(lines: Iterable[str], manifest: CorpusManifest, labels: Sequence[str]) -> list[str]:
+    """Lines about a corpus with the labels of a study in the place of its own, as in `dev (zh)`:
+    studies with other names of the same languages share a corpus.
+    """
+    own = languages_of(str(manifest.data.get("direction")))
+    if len(own) != len(labels):  # a task without languages
+        return list(lines)
+    names = dict(zip(own, labels, strict=True))
+    pattern = rf"\b(train|dev|test) \(({'|'.join(map(re.escape, own))})\)"
+    return [
+        re.sub(pattern, lambda place: f"{place[1]} ({names[place[2]]})", line) for line in lines
+    ]
 
 
 def hashes_in(folder: Path) -> dict[str, tuple[str, ...] | None]:

@@ -543,6 +543,8 @@ class CorpusCounts(Record):
     repaired: number of repairs of broken text, by split and kind.
     warnings: warnings by split.
     legacy_warnings: warnings about all splits, in manifests of earlier versions.
+    exchanged: splits whose two sides are exchanged, which `warnings` says in words; left out of the
+        file if there is none.
     longest: number of tokens of the longest sequence.
     lengths: sums of lengths, from which costs are computed.
     overlap: overlap of the test and training splits; None if it was not counted: for generated
@@ -555,10 +557,19 @@ class CorpusCounts(Record):
     repaired: dict[str, dict[str, Count]] = Field(default_factory=dict)
     warnings: dict[str, list[str]] = Field(default_factory=dict)
     legacy_warnings: list[str] = Field(default_factory=list, alias="noticed")
+    exchanged: list[str] = Field(default_factory=list)
     longest: Count
     lengths: dict[str, Count]
     overlap: Overlap | None = None
     dev_overlap: Overlap | None = None
+
+    # A corpus without exchanged sides has the same bytes as in earlier versions.
+    @model_serializer(mode="wrap")
+    def _without_empty(self, serialize: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        content: dict[str, JsonValue] = serialize(self)
+        if not self.exchanged:
+            content.pop("exchanged", None)
+        return content
 
     @property
     def overlaps(self) -> dict[str, Overlap]:
@@ -679,12 +690,14 @@ class TrainingText(Record):
     left_out: number of dropped records, by reason.
     repaired: number of repairs of broken text, by split and kind.
     warnings: warnings about the training split.
+    is_exchanged: whether the two sides of the training split are exchanged.
     """
 
     records: Count = Field(alias="pairs")
     left_out: dict[str, Count]
     repaired: dict[str, dict[str, Count]]
     warnings: list[str] = Field(alias="noticed")
+    is_exchanged: bool = False
 
 
 class EncodingState(Record):

@@ -83,8 +83,14 @@ def chance_sentences(table: Table, metric: Metric, *, advises: bool = True) -> l
 
 def _remedy(table: Table, metric: Metric, rows: Sequence[TableRow]) -> str:
     """The end of a sentence: the remedy for a metric at the level of chance in some rows."""
-    if table.experiment.notes.text:
+    notes = table.experiment.notes
+    if notes.is_exchanged:
         return ". First mend the text as the notes say; more steps do not help against its faults"
+    if metric.name in notes.unjudged:
+        return (
+            f". First change {metric.title} or its tokenizer as the notes on the text say; more "
+            "steps do not help a metric that cannot judge the references"
+        )
     remedy = ". Train for more steps"
     if _is_below_chance(metric, rows):
         remedy += (
@@ -96,6 +102,8 @@ def _remedy(table: Table, metric: Metric, rows: Sequence[TableRow]) -> str:
             "; only if most references have fewer than 4 tokens, use `metrics: [chrf]` instead, "
             "because BLEU counts 4-grams"
         )
+    if notes.text:
+        remedy += "; see also the notes on the text"
     return remedy
 
 

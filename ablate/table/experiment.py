@@ -247,7 +247,10 @@ class Notes:
         the quality on new text.
     archived: lines about what an unpacked archive lacks: predictions, and the text of the study.
     faults: files that cannot be used, with a remedy.
-    text: what the preparation has found in the text, such as splits with exchanged sides.
+    text: what the preparation has found in the text, such as splits with exchanged sides, and why
+        metrics do not suit the references.
+    is_exchanged: whether the sides of a split are exchanged, so that nothing can be learned.
+    unjudged: names of the metrics that cannot judge the references, whatever is learned.
     """
 
     remarks: tuple[str, ...] = ()
@@ -256,6 +259,8 @@ class Notes:
     faults: tuple[str, ...] = ()
     leaks: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
+    is_exchanged: bool = False
+    unjudged: tuple[str, ...] = ()
 
     @property
     def advised_remarks(self) -> list[str]:

@@ -206,6 +206,8 @@ def test_splits_with_exchanged_languages_are_a_warning(files, direction, exchang
     manifest = files.write(**splits).prepare(vocab_size=70, direction=direction).manifest
     found = [line for line in manifest.all_warnings if "exchanged" in line]
     assert sorted(line.split(" ")[0] for line in found) == noticed
+    assert sorted(manifest.exchanged) == noticed
+    assert ("exchanged" in json.loads(manifest.model_dump_json())) is bool(noticed)
     source, target = direction.split("-")
     for line in found:
         split = line.split(" ")[0]

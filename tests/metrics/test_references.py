@@ -3,16 +3,18 @@
 import pytest
 
 from ablate.config import languages
+from ablate.metrics import references
 from ablate.metrics.references import notes
 from ablate.metrics.sacrebleu import Target
+from ablate.stats.metrics import CannotJudge
 
 CHINESE = ["我喜欢吃红苹果。", "他每天早上都去公园跑步。", "今天天气很好,我们去爬山。"]
 THAI = ["ฉันชอบกินแอปเปิ้ลสีแดง", "เขาไปวิ่งที่สวนทุกเช้า"]
 GERMAN = ["Der alte Hund schläft am Fluss.", "Ein König schreibt langsam einen Brief."]
 
 
-def said(references, language, tokenizer, *metrics):
-    return list(notes(references, Target(language, tokenizer), metrics or ("bleu",)))
+def said(texts, language, tokenizer, *metrics):
+    return list(notes(texts, Target(language, tokenizer), metrics or ("bleu",)))
 
 
 def test_text_with_words_has_no_note():
@@ -66,3 +68,30 @@ def test_metrics_of_words_are_said_where_there_are_none():
     assert line.startswith("chrf++ counts words between spaces")
     assert said(CHINESE, "zh", "zh", "ter") == []  # TER's asian_support divides them
     assert len(said(THAI, "xx", "13a", "ter")) == 1
+
+
+def test_a_note_tells_a_metric_that_cannot_judge_from_a_milder_reason():
+    for texts, tokenizer, metric, cannot in (
+        (CHINESE, "13a", "bleu", True),
+        (THAI, "13a", "ter", True),
+        (CHINESE, "zh", "chrf++", False),
+        (["red cat", "old dog"], "13a", "bleu", False),
+    ):
+        (note, *_) = said(texts, "xx", tokenizer, metric)
+        assert isinstance(note, CannotJudge) is cannot
+
+
+@pytest.mark.parametrize("tokenizer", ["13a", "intl", "zh", "char"])
+def test_words_between_spaces_are_enough_only_where_sacrebleu_finds_no_note_either(
+    monkeypatch, tokenizer
+):
+    """For texts of 1 to 6 words of 1 to 40 letters."""
+    texts = [
+        " ".join([letter * size] * n)
+        for letter in "aä我"
+        for size in (1, 14, 16, 40)
+        for n in range(1, 7)
+    ]
+    quick = {text: said([text] * 3, "xx", tokenizer) for text in texts}
+    monkeypatch.setattr(references, "_are_clearly_words", lambda texts, lengths: False)
+    assert quick == {text: said([text] * 3, "xx", tokenizer) for text in texts}

@@ -15,7 +15,7 @@ from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import verdicts
 from ablate.stats.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS
 from ablate.stats.verdict import Verdict, Word
-from ablate.store.records import Result
+from ablate.store.records import CorpusManifest, Result
 from ablate.table import conclusion as words
 from ablate.table.conclusion import MOST_NAMED, RowVerdict, conclusion, unlearned_limits
 from ablate.table.latex import latex
@@ -502,20 +502,55 @@ def test_a_base_as_perplexed_as_frequencies_alone_needs_steps_and_not_seeds(fake
     assert against.startswith("cannot tell: base has learned nothing") is not has_learned
 
 
-def test_where_the_text_has_faults_more_steps_are_no_advice(fake):
+@pytest.mark.parametrize("exchanged", [["train"], []])
+def test_where_the_sides_are_exchanged_more_steps_are_no_advice(fake, exchanged):
     results = fake(SMALL + "judge: [ppl]\n")
     for row in results.study.rows:
         with_chance(results, row.label, 72.0)
-    note = "train (en) looks like dev (de)"
-    manifest = a_manifest(warnings={"train": [note]})
+    note = "train (en) looks like dev (de)" if exchanged else "test (en): a few tokens are unknown"
+    manifest = a_manifest(warnings={"train": [note]}, exchanged=exchanged)
     manifest.write(results.results.corpora / CORPUS / "corpus.json")
     table = results.table()
     text = "\n".join(conclusion(table))
-    assert "Train for more steps" not in text
-    assert "First mend the text as the notes say" in text
+    assert ("Train for more steps" in text) is not bool(exchanged)
+    assert ("First mend the text as the notes say" in text) is bool(exchanged)
     assert f"Text: {note}." in json.loads(as_json(table))["remarks"]
     for shown in (markdown(table, against_paper=False), latex(table)):
         assert f"Text: {note}." in " ".join(shown.split())
+
+
+CHINESE = (
+    "data: {corpus: files, direction: en-xx, train: train, dev: dev, test: test, vocab_size: 100}\n"
+)
+
+
+def test_references_that_bleu_cannot_judge_are_said_below_every_table_and_in_the_limits(fake):
+    """The corpus may have been prepared by a study with other metrics or another language."""
+    from ablate.publication.methods import methods
+
+    text = re.sub("data: .*\n", CHINESE, SMALL)
+    results = fake(text + "metrics: [bleu, chrf]\njudge: [ppl, bleu, chrf]\n")
+    for row in results.study.rows:
+        for seed in (1, 2, 3):
+            results.done(row.label, seed, 5.0, 0.001)
+            results.with_parts(row.label, seed, exact=0.0, by_chance=0.0)
+    results.corpus(["a red apple"], ["我喜欢吃红苹果。"])
+    change(
+        CorpusManifest, results.results.corpora / CORPUS / "corpus.json",
+        data={"direction": "en-zh", "bleu_tokenizer": "13a"},
+        warnings={"dev": ["dev (zh): few tokens are unknown"]},
+    )  # fmt: skip
+    outcome = results.outcome()
+    remarks = json.loads(as_json(outcome.table))["remarks"]
+    notes = [remark for remark in remarks if remark.startswith("Text: ")]
+    assert notes[0] == "Text: dev (xx): few tokens are unknown."
+    assert notes[1].startswith("Text: BLEU cannot judge the references of test (xx), which tok:13a")
+    assert outcome.experiment.notes.unjudged == ("bleu",)
+    limits = methods(outcome, results.results)["Limitations"]
+    assert all(note in limits for note in notes)
+    said = "\n".join(conclusion(outcome.table))
+    assert "First change BLEU or its tokenizer as the notes on the text say" in said
+    assert "First mend the text" not in said
 
 
 def test_table_and_comparison_agree_on_a_base_that_has_not_learned_in_a_metric_without_verdicts(
