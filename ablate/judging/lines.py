@@ -42,6 +42,7 @@ from ablate.judging.rows import (
     pairing_columns,
 )
 from ablate.judging.scores import RunMeasurement, direction_of
+from ablate.judging.wide import refuse_wide
 from ablate.stats.metrics import LARGEST_SCORE
 
 # Names of columns that tell on which text, or how, a score was measured. Scores with different
@@ -85,6 +86,8 @@ def read_measurements(
         UsageError: a column is missing or ambiguous, a value of a metric is not a number, or the
             run of a line is unknown.
     """
+    lines = list(lines)
+    refuse_wide(lines, metrics, row_columns)
     source = SourceTable(lines, row_columns)
     merged = merged_spellings(source.lines, source) if row_columns else source.lines
     named = named_lines(merged, source)

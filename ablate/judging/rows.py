@@ -264,9 +264,9 @@ def _run_numbers(lines: Sequence[Line], table: SourceTable, metrics: Sequence[st
         meaning = "runs are taken as independent, and rows are not paired"
     note = f"No column seed: {meaning} ({counts})."
     if not table.is_paired and (pairing := pairing_columns(lines, table, metrics)):
-        names = first_few([f'"{name}"' for name in pairing])
+        quoted = first_few([f'"{name}"' for name in pairing])
         note += (
-            f" Not used: the column {names}. Rename it to seed if runs with the same value belong "
+            f" Not used: the column {quoted}. Rename it to seed if runs with the same value belong "
             "together."
         )
     table.notes.append(note)
