@@ -34,16 +34,17 @@ def print_table(
         return
     if format == "csv":  # the other formats have the faults below the table
         print_faults(table)
+    if format == "latex":
+        print_data(latex(table, against_paper, cost, wide, legend))
+        return
     print_data(_formatted(table, format, against_paper, cost))
 
 
 def _formatted(table: Table, format: Format, against_paper: bool, cost: bool) -> str:
-    """The text of a table in any format but `text`."""
+    """The text of a table in any format but `text` and `latex`."""
     match format:
         case "markdown":
             return render.markdown(table, against_paper, cost)
-        case "latex":
-            return latex(table, against_paper, cost)
         case "csv":
             return render.comma_separated(table, timed=cost, with_paper=against_paper)
         case "json":

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from ablate.analysis.outcome import Outcome
-from ablate.publication.bibliography import bibtex, cited
+from ablate.publication.bibliography import bibtex, cited, latex_text
 from ablate.publication.methods import artifacts, environment, methods
 from ablate.store import Results
 from ablate.table.conclusion import conclusion
 from ablate.table.latex import latex, latex_environment
-
-_NOTE = (
-    "Mean ± standard deviation over seeds; PPL: geometric. Δ: difference from base with its "
-    "interval of 95 % or more. Bold: best."
-)
-_BLANK = " Blank: as base."  # in the layout of the paper
 
 
 def paper_files(outcome: Outcome, results: Results) -> dict[str, bytes]:
@@ -28,9 +22,8 @@ def paper_files(outcome: Outcome, results: Results) -> dict[str, bytes]:
     sections = methods(outcome, results)
     table, name = outcome.table, outcome.study.name
     templates = environment()
-    note = _NOTE + _BLANK if table.covers_paper else _NOTE
-    notes = [" ".join(conclusion(table)), note]
-    paper = {"name": name, "table": latex_environment(table, notes)}
+    results_text = latex_text(" ".join(conclusion(table)))
+    paper = {"name": name, "table": latex_environment(table), "results": results_text}
     chapters = [f"# Methods of {name}"]
     chapters += [f"## {title}\n\n{text}" for title, text in sections.items()]
     texts = {

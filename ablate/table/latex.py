@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ablate.table.columns.layouts import full_layout
+from ablate.table.columns.layouts import full_layout, publication_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.layout import Layout, TextColumn
 from ablate.table.render import further_tables
@@ -30,8 +30,27 @@ _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} a
   \def\ablateend{\end{document}}
   \begin{document}
 \fi
-\makeatletter
-\edef\ablatetable{table\if@twocolumn*\fi} % over both columns: in one of them the text would be tiny
+"""
+# The width of a table is known to LaTeX only. It is set in \small or else in \footnotesize, in a
+# column or else over both, or else on a page of its own, turned by 90 degrees. All columns, which
+# `--wide` requests, may be wider than a page is high: only then they are scaled.
+_FIT = r"""\makeatletter
+\ifdefined\ablatebox\else\newsavebox\ablatebox\fi
+\def\ablateset#1{\sbox\ablatebox{#1\setlength{\tabcolsep}{3pt}\ablaterows}}
+\def\ablatefit{%
+  \def\ablatetable{table}\ablateset\small
+  \ifdim\wd\ablatebox>\columnwidth \ablateset\footnotesize \fi
+  \if@twocolumn \ifdim\wd\ablatebox>\columnwidth
+    \def\ablatetable{table*}\ablateset\small
+    \ifdim\wd\ablatebox>\textwidth \ablateset\footnotesize \fi
+  \fi\fi}
+\long\def\ablateplace#1{%
+  \ifdim\wd\ablatebox>\linewidth
+    \rotatebox{90}{\begin{minipage}{.98\textheight}#1\end{minipage}}%
+  \else #1\fi}
+\def\ablateuse{%
+  \ifdim\wd\ablatebox>\linewidth \resizebox{\linewidth}{!}{\usebox\ablatebox}%
+  \else \usebox\ablatebox \fi}
 \makeatother
 """
 
@@ -78,30 +97,50 @@ _SYMBOLS = {
 _BOLD = "\N{START OF HEADING}"  # marks the best value until its cell is escaped
 
 
-def latex(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
-    """The table in LaTeX with conclusion and legend, then the tables over sizes and of designs."""
-    layout = _layout(table, against_paper, with_cost)
+def latex(
+    table: Table,
+    against_paper: bool = False,
+    with_cost: bool = False,
+    wide: bool = False,
+    whole_legend: bool = False,
+) -> str:
+    """The table in LaTeX with a short legend, then the tables over sizes and of designs. With
+    `wide`, it has all columns, and with `whole_legend`, the conclusion and all lines of the legend.
+    """
+    layout = _layout(table, against_paper, with_cost, wide, whole_legend)
     name, label = escaped(table.experiment.name), _label(table)
-    tables = [_results(table, layout, [conclusion(table), layout.legend])]
+    notes = [conclusion(table), layout.legend] if whole_legend else [layout.legend]
+    tables = [_results(table, layout, notes)]
     for number, (title, further) in enumerate(further_tables(table), 1):
         caption = f"Ablation study {name}: {escaped(title)}."
-        notes = [further.legend]
-        tables.append(_environment(further, caption, f"{label}-{number}", (), notes))
-    return "\n".join([_TOP + "\n".join(tables), r"\ablateend"]) + "\n"
+        legend = further.legend if whole_legend else further.short_legend
+        tables.append(_environment(further, caption, f"{label}-{number}", (), [legend]))
+    return "\n".join([_TOP + _FIT + "\n".join(tables), r"\ablateend"]) + "\n"
 
 
-def latex_environment(table: Table, notes: Sequence[str]) -> str:
-    """The environment of the results for a document with a single column, with these notes in the
-    place of conclusion and legend.
-    """
-    text = _results(table, _layout(table), [[note] for note in notes])
-    return text.replace(r"{\ablatetable}", "{table}")
+def latex_environment(table: Table) -> str:
+    """The float of the results with its short legend, for a document that is being written."""
+    layout = _layout(table)
+    return _FIT + _results(table, layout, [layout.legend])
 
 
-def _layout(table: Table, against_paper: bool = False, with_cost: bool = False) -> Layout:
+def _layout(
+    table: Table,
+    against_paper: bool = False,
+    with_cost: bool = False,
+    wide: bool = False,
+    whole_legend: bool = False,
+) -> Layout:
     table = table.with_notes(replace(table.experiment.notes, advice={}))
     mark = f"{_BOLD}{{}}".format
-    return full_layout(table, mark, "bold:", against_paper, with_cost)
+    options = (table, mark, "bold:", against_paper, with_cost)
+    if not wide:
+        return publication_layout(*options, whole_legend=whole_legend)
+    layout = full_layout(*options)
+    if whole_legend:
+        return layout
+    short = publication_layout(*options)
+    return replace(layout, legend=short.legend)
 
 
 def _results(table: Table, layout: Layout, notes: Sequence[Sequence[str]]) -> str:
@@ -129,23 +168,28 @@ def _environment(
     note.
     """
     alignment = "".join("lr"[column.numeric] for column in layout.columns)
+    paragraphs = []
+    for paragraph in notes:
+        if paragraph:
+            paragraphs.append(f"    {' '.join(map(_note, paragraph))}\\par")
     lines = [
-        r"\begin{\ablatetable}[htbp]",
-        r"  \centering",
-        f"  \\caption{{{caption}}}",
-        f"  \\label{{{label}}}",
-        r"  \small\setlength{\tabcolsep}{4pt}",
-        r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        r"\long\def\ablaterows{%",
         f"  \\begin{{tabular}}{{{alignment}}}",
         r"    \toprule",
         *_heads(layout),
         *_body(layout, rules),
         r"    \bottomrule",
         r"  \end{tabular}}",
+        r"\ablatefit",
+        r"\begin{\ablatetable}[htbp]\ablateplace{%",
+        r"  \centering\setlength{\belowcaptionskip}{4pt}",
+        f"  \\caption{{{caption}}}",
+        f"  \\label{{{label}}}",
+        r"  \ablateuse",
         r"  \par\medskip",
         r"  \begin{minipage}{\linewidth}\footnotesize\raggedright",
-        *(f"    {' '.join(map(_note, paragraph))}\\par" for paragraph in notes),
-        r"  \end{minipage}",
+        *paragraphs,
+        r"  \end{minipage}}",
         r"\end{\ablatetable}",
     ]
     return "\n".join(lines)

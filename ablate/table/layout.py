@@ -88,8 +88,20 @@ class Warned(str):
     __slots__ = ()
 
 
+class Remark(Warned):
+    """A warned line on how the runs were made, which the methods of a paper have."""
+
+    __slots__ = ()
+
+
 class Essential(str):
     """A line that explains the verdicts, which a short legend has, too."""
+
+    __slots__ = ()
+
+
+class Meaning(Essential):
+    """The line that says what each verdict means."""
 
     __slots__ = ()
 

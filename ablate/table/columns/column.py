@@ -25,6 +25,7 @@ class Form:
     timed: whether scripts get measured times, which differ between repetitions of a study.
     left_out: names of columns that are not shown.
     best: the mark of the best values, for the legend.
+    has_conclusion: whether the conclusion stands beside the table.
     """
 
     mark: Mark = str
@@ -35,6 +36,7 @@ class Form:
     timed: bool = True
     left_out: frozenset[str] = frozenset()
     best: str = "*"
+    has_conclusion: bool = True
 
     def shows(self, name: str) -> bool:
         """Whether the column with this name is shown."""

@@ -17,7 +17,7 @@ from ablate.table.layout import (
     OTHER_DIFFERENCE,
     P_VALUE,
     VERDICT,
-    Essential,
+    Meaning,
 )
 from ablate.table.scores import count_of
 from ablate.table.table import Table, TableRow
@@ -143,6 +143,28 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
         )
 
 
+def published_difference_lines(table: Table) -> Iterator[str]:
+    """Yield the meaning of the differences, and the levels of several metrics, for a reader of a
+    paper.
+    """
+    judged = table.judged_metrics
+    if not any(verdict.n for verdict in table.verdicts(table.main_metric)):
+        return
+    logs = [metric.title for metric in judged if metric.is_log]
+    ratios = f"; of {enumeration(logs)}: a ratio" if logs else ""
+    if _most_seeds(table) == 1:
+        yield f"Δ: difference from base with one seed, so no row has a verdict{ratios}."
+        return
+    text = f"Δ: {_difference_text(table.experiment)}"
+    if not any(_has_intervals(table, metric) for metric in judged):
+        yield f"{text}{ratios}."
+        return
+    yield f"{text}, with its confidence interval of 95 % or more{ratios}."
+    if len(judged) > 1:
+        level = LEVEL / len(judged)
+        yield f"Each of the {len(judged)} metrics is tested at {level:.3g} (Bonferroni)."
+
+
 def _verdict_line(table: Table, is_compact: bool = False) -> str:
     """The meaning of the verdicts."""
     seeds = plural(len(table.experiment.seeds), "seed")
@@ -179,7 +201,7 @@ def _verdict_line(table: Table, is_compact: bool = False) -> str:
         )
         if sizes := dict.fromkeys(_impossible_sizes(table)):
             undecided += f" {' and '.join(sizes)}: larger than any possible difference."
-    return Essential(
+    return Meaning(
         f"verdict: by {titles}. worse, better: beyond the noise of {seeds}{''.join(items)} "
         f"(p < {LEVEL:g}, Holm-corrected over {rows}).{several}{equivalent}{undecided}"
     )

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import re
+import string
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
+from ablate.formatting import enumeration
 from ablate.table.columns.column import Column, Form, Mark, text_columns
 from ablate.table.columns.cost import cost_columns
-from ablate.table.columns.differences import difference_columns, verdict_column, verdict_columns
+from ablate.table.columns.differences import (
+    difference_columns,
+    published_difference_lines,
+    verdict_column,
+    verdict_columns,
+)
 from ablate.table.columns.paper import paper_columns
-from ablate.table.columns.rows import label_column, row_columns
+from ablate.table.columns.rows import derived_heads, label_column, row_columns
 from ablate.table.columns.scores import score_columns
 from ablate.table.layout import (
+    DIFFERENCE,
     FURTHER,
     JOINT_VERDICT,
     OTHER_DIFFERENCE,
     OTHER_SCORE,
     REQUESTED,
+    ROW,
     SCORE,
     SETTING,
     VERDICT,
+    Essential,
     Layout,
+    Meaning,
+    Remark,
     TextColumn,
     Warned,
     fitting,
@@ -80,6 +93,114 @@ def full_layout(
             columns.append(column)
     columns = _in_order(columns)
     return Layout(tuple(columns), _legend(declared, form, columns))
+
+
+def publication_layout(
+    table: Table,
+    mark: Mark,
+    best: str,
+    against_paper: bool = False,
+    with_cost: bool = False,
+    *,
+    whole_legend: bool = False,
+) -> Layout:
+    """The layout for the page of a paper: labels, or the columns of the paper's table with all its
+    rows; then the scores and differences of the verdicts, the verdicts, and requested columns.
+
+    The legend has a few sentences for readers, who find settings and signatures in the methods;
+    with `whole_legend`, all lines. The other options are those of `Form`.
+    """
+    is_as_paper = table.covers_paper
+    form = Form(
+        mark,
+        against_paper,
+        with_cost,
+        is_as_paper,
+        compact=True,
+        best=best,
+        has_conclusion=whole_legend,
+    )
+    declared = table_columns(table, form)
+    columns = []
+    for index, column in enumerate(text_columns(declared, table)):
+        is_of_paper = column.priority == SETTING or column.name == "params"
+        if index and not any(column.cells):
+            continue
+        if not index or column.priority in _PUBLISHED or (is_as_paper and is_of_paper):
+            columns.append(column)
+    if not is_as_paper:
+        columns = _in_order(columns)
+    columns = _counted_once(columns)
+    legend = _legend(declared, form, columns)
+    if not whole_legend:
+        legend = tuple(_published_legend(table, form, columns, legend))
+    return Layout(tuple(columns), legend)
+
+
+_COUNT = re.compile(r" \(\d+/\d+\)$")
+
+
+def _counted_once(columns: Sequence[TextColumn]) -> list[TextColumn]:
+    """Columns whose cells have the number of seeds only where the row has not stated it before."""
+    stated: list[set[str]] = [set() for _ in columns[0].cells]
+    shortened = []
+    for column in columns:
+        cells = []
+        for cell, counts in zip(column.cells, stated, strict=True):
+            count = _COUNT.search(cell)
+            if count and count[0] in counts:
+                cell = cell[: count.start()]
+            elif count:
+                counts.add(count[0])
+            cells.append(cell)
+        shortened.append(replace(column, cells=tuple(cells)))
+    return shortened
+
+
+_PUBLISHED = (ROW, SCORE, JOINT_VERDICT, DIFFERENCE, VERDICT, REQUESTED)
+
+
+def _published_legend(
+    table: Table, form: Form, shown: Sequence[TextColumn], legend: Sequence[str]
+) -> Iterator[str]:
+    """Yield the lines of a legend that readers of a paper need: means and marks, differences,
+    verdicts, groups, requested columns and warnings. The methods have the remarks on the runs.
+    """
+    for line in legend:
+        if isinstance(line, Essential) and not isinstance(line, Meaning):
+            yield line
+    yield from published_difference_lines(table)
+    yield from (line for line in legend if isinstance(line, Meaning))
+    if any(column.name.startswith("p ") or column.name == "p" for column in shown):
+        yield "p: the corrected p value of the verdict."
+    yield from _groups_line(table)
+    if not form.as_paper:  # the columns of the paper have these sizes
+        yield from filter(None, [derived_heads(table)])
+    requested: list[Column] = []
+    if form.with_cost:
+        requested += cost_columns(table, form)
+    if form.with_paper:
+        requested += paper_columns(table, table.experiment.setup, form)
+    for column in requested:
+        yield from column.legend(form)
+    for line in legend:
+        if isinstance(line, Warned) and not isinstance(line, Remark):
+            yield line
+
+
+def _groups_line(table: Table) -> Iterator[str]:
+    """Yield what the groups are by which rows are labeled, letters as a range."""
+    groups: dict[str, None] = {}
+    for row in table.rows:
+        if not row.is_base and (len(row.group) == 1 or row.label.startswith(f"{row.group} ")):
+            groups[row.group] = None
+    letters = [name for name in groups if len(name) == 1]
+    words = [name for name in groups if len(name) > 1]
+    if len(letters) > 2 and "".join(letters) in string.ascii_uppercase:
+        letters = [f"{letters[0]} to {letters[-1]}"]
+    if groups:
+        meaning = "is a group" if len(groups) == 1 else "are the groups"
+        yield f"{enumeration([*letters, *words])} {meaning} of the study's rows."
 
 
 def terminal_layout(

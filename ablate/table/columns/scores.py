@@ -11,7 +11,7 @@ from ablate.errors import listed
 from ablate.formatting import number
 from ablate.stats.metrics import PPL_CHAR, Metric
 from ablate.table.columns.column import Column, Form, Mark
-from ablate.table.layout import OTHER_SCORE, SCORE, Essential, Warned
+from ablate.table.layout import OTHER_SCORE, SCORE, Essential, Remark, Warned
 from ablate.table.scores import Scores, mean_and_std
 from ablate.table.table import Table, TableRow
 
@@ -107,7 +107,9 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
         yield Warned(f"WARNING: these results mix corpora {corpora}: they cannot be compared.")
     notes = experiment.notes
     yield from notes.archived
-    yield from map(Warned, (*notes.advised_remarks, *notes.faults))
+    for index, line in enumerate(notes.advised_remarks):  # the remarks, and then notes on the text
+        yield Remark(line) if index < len(notes.remarks) else Warned(line)
+    yield from map(Warned, notes.faults)
 
 
 def _spread_phrases(table: Table, form: Form, shown: Sequence[Metric]) -> Iterator[str]:
@@ -123,7 +125,7 @@ def _spread_phrases(table: Table, form: Form, shown: Sequence[Metric]) -> Iterat
     yield phrase
     logs = []
     for metric in shown:
-        if metric.is_log:
+        if metric.is_log and (form.has_conclusion or form.shows(metric.title)):
             place = "" if form.shows(metric.title) else " in the conclusion"
             logs.append(f"{metric.title}{place}")
     if logs:
