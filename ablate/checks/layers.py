@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ablate.checks.properties import Comparison, PropertyCheck, check_classes
 from ablate.config import ModelConfig
-from ablate.custom.faults import ClassFault
+from ablate.custom.faults import ClassFault, FirstFaults
 from ablate.custom.kinds import KINDS
 from ablate.custom.loading import load_class
 from ablate.custom.reference import Reference, parse_reference
@@ -42,17 +42,22 @@ def check_layers(config: ModelConfig, sources: Path) -> None:
     built-in parts in the other places, then all classes together.
 
     Raises:
-        StudyError: a class fails, or lacks a property.
+        StudyError: classes fail, or lack a property; the first fault of each class.
     """
     checked = []
+    faults = FirstFaults()
     for layer in config.all_layers:
         one_layer = layer.single_layer(max_positions=MAX_POSITIONS)
         if one_layer not in checked:
-            _check_layer(one_layer, sources)
+            _check_layer(one_layer, sources, faults)
             checked.append(one_layer)
+    faults.refuse()
 
 
-def _check_layer(config: ModelConfig, sources: Path) -> None:
+def _check_layer(config: ModelConfig, sources: Path, faults: FirstFaults) -> None:
+    """Check the classes of a layer, and collect their faults. Classes are checked together only if
+    each of them works alone.
+    """
     if config.score_cap is not None:
         # Turn the sinks on, as a probe: `context.weights` applies both the cap and the sinks, so if
         # the sinks have a gradient (see `_check_attention`), the class does not skip the cap.
@@ -66,10 +71,13 @@ def _check_layer(config: ModelConfig, sources: Path) -> None:
     if len(classes) > 1:
         selections.append(dict(sorted(classes.items())))
     for selected in selections:
+        if len(selected) > 1 and faults:
+            return
         left_out = classes.keys() - selected
         defaults = {field: ModelConfig.model_fields[field].default for field in left_out}
         layer = config.model_copy(update=defaults)
-        check_classes(selected, sources, partial(_make_check, layer, selected, sources))
+        with faults.collect():
+            check_classes(selected, sources, partial(_make_check, layer, selected, sources))
 
 
 def _make_check(config: ModelConfig, classes: Mapping[str, Reference], sources: Path) -> LayerCheck:

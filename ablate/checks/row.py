@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
+from ablate.custom.faults import FirstFaults
 from ablate.custom.reference import Reference
 from ablate.parts.variant import named_classes
 from ablate.store import Results
@@ -24,8 +25,9 @@ def check_runs(
     """Check the classes of some runs, each combination of classes once.
 
     Raises:
-        StudyError: a class fails, or lacks a property.
+        StudyError: classes fail, or lack a property; the first fault of each class.
     """
+    faults = FirstFaults()
     checked: set[tuple[object, ...]] = set()
     for run in runs:
         c = run.config
@@ -39,8 +41,10 @@ def check_runs(
         )
         if combination not in checked:
             sources = results.run(run.id).sources
-            check_row(c, study.task, study.custom_task, corpora[run.data], sources)
+            with faults.collect():
+                check_row(c, study.task, study.custom_task, corpora[run.data], sources)
             checked.add(combination)
+    faults.refuse()
 
 
 def check_row(
@@ -50,14 +54,19 @@ def check_row(
     The checks, and torch, are imported only if there is something to check.
 
     Raises:
-        StudyError: a class or the task fails, or lacks a property.
+        StudyError: classes or the task fail, or lack a property; the first fault of each class. A
+            task, whose check makes a model of the row, is checked only with classes that work.
     """
+    faults = FirstFaults()
     if named_classes(config):
         from ablate.checks.layers import check_layers
         from ablate.checks.training import check_training
 
-        check_layers(config, sources)
-        check_training(config, sources)
+        with faults.collect():
+            check_layers(config, sources)
+        with faults.collect():
+            check_training(config, sources)
+        faults.refuse()
     if task_class is not None:
         from ablate.checks.tasks import check_task
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ablate.checks.properties import Comparison, PropertyCheck, check_classes
 from ablate.config import RowConfig
-from ablate.custom.faults import ClassFault, describe
+from ablate.custom.faults import ClassFault, FirstFaults, describe
 from ablate.custom.loading import load_function
 from ablate.custom.reference import is_custom, parse_reference
 from ablate.errors import StudyError
@@ -38,15 +38,18 @@ def check_training(config: RowConfig, sources: Path) -> None:
     """Check the optimizer, the schedule and the loss term of a row, unless they are built in.
 
     Raises:
-        StudyError: a class or a function fails, or lacks a property.
+        StudyError: classes or functions fail, or lack a property; the first fault of each.
     """
+    faults = FirstFaults()
     for field, make_check in CHECKS.items():
         value = getattr(config, field)
         reference = parse_reference(value)
-        if reference is not None:
-            check_classes({field: reference}, sources, partial(make_check, config, sources))
-        elif is_custom(value):  # a class of an installed package
-            _check_installed(field, value, make_check(config, sources))
+        with faults.collect():
+            if reference is not None:
+                check_classes({field: reference}, sources, partial(make_check, config, sources))
+            elif is_custom(value):  # a class of an installed package
+                _check_installed(field, value, make_check(config, sources))
+    faults.refuse()
 
 
 def _check_installed(field: str, value: str, check: TrainingCheck) -> None:

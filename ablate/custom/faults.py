@@ -42,6 +42,34 @@ def faults_of(classes: Sequence[Reference], sources: Path) -> Iterator[None]:
         raise StudyError(describe(classes, error, stored_place(classes[0], sources))) from None
 
 
+class FirstFaults:
+    """The first fault of each class, in the order of the checks that found them."""
+
+    def __init__(self) -> None:
+        self._faults: dict[str, Fault] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._faults)
+
+    @contextmanager
+    def collect(self) -> Iterator[None]:
+        """Keep the faults of a StudyError that is raised in this context."""
+        try:
+            yield
+        except StudyError as error:
+            for fault in error.faults:
+                self._faults.setdefault(fault.subject or str(fault), fault)
+
+    def refuse(self) -> None:
+        """Raise the faults, if there are any.
+
+        Raises:
+            StudyError: the first fault of each class.
+        """
+        if self._faults:
+            raise StudyError(*self._faults.values())
+
+
 def placed(error: StudyError, classes: Sequence[Reference], sources: Path) -> StudyError:
     """The error with the place of the first class for faults without a place."""
     place = stored_place(classes[0], sources)

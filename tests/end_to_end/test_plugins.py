@@ -98,6 +98,62 @@ def test_a_plugin_that_is_incompatible_with_one_row_is_refused_before_training(t
     assert not list(tmp_path.glob("results/runs/*/metrics.jsonl"))
 
 
+FAULTY = """\
+from torch import nn
+
+from ablate.components import FullAttention
+
+
+class Mean(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+
+    def forward(self, x):
+        return x - x.mean(1, keepdim=True)
+
+
+class Fine(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+
+    def forward(self, x):
+        return x - x.mean(-1, keepdim=True)
+
+
+class Silent(FullAttention):
+    def forward(self, Q, K, V, context):
+        super().forward(Q, K, V, context)
+
+
+def percent(config, step, last):
+    return 100 * (1 - step / last)
+"""
+
+
+def test_the_first_fault_of_each_class_is_listed_in_one_go(tmp_path):
+    """Faults of a row's classes in different places, of classes in other rows, and of a class in
+    two rows.
+    """
+    (tmp_path / "own.py").write_text(FAULTY)
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "study: faulty\ndata: {corpus: toy, vocab_size: 350}\n"
+        "base: {N: 1, d_model: 8, d_ff: 8, h: 1, train_steps: 30, warmup_steps: 2}\n"
+        'rows: {a: {set: {norm: "own:Fine"}}, b: {set: {norm: "own:Mean", attention: "own:Silent", '
+        'schedule: "own:percent"}}, c: {each: {norm: ["own:Mean"], d_ff: [16]}}}\n'
+    )
+    done = inside("run", study, "--results", tmp_path / "results")
+    assert done.code == 2
+    faults = [line for line in done.err.splitlines() if line.startswith("own.py:")]
+    assert faults == [
+        "own.py:23: own:Silent: forward returns NoneType, not a tensor; is a return missing?",
+        "own.py:6: own:Mean: lets a token depend on later ones; each token must be treated alone",
+        "own.py:27: own:percent: returns 93.3333 at step 2: return a share of the peak "
+        "learning_rate, such as 1.0",
+    ]
+    assert not list(tmp_path.glob("results/runs/*/metrics.jsonl"))
+
+
 OWN = """\
 study: own
 data: {corpus: toy, vocab_size: 200}
