@@ -13,6 +13,7 @@ from ablate.config.language_data import MINIMAL_PAIRS
 from ablate.errors import NO_SUCH_FILE, DataError, Fault, StoreError
 from ablate.formatting import first_few
 from ablate.store import Results, none_if_unreadable
+from ablate.store.layout import RESTORE_TEXT, shared_runs
 from ablate.study import Runs
 
 TRAINED_ON = ("train", "dev")
@@ -61,8 +62,8 @@ def refuse_other_text(planned: Runs, results: Results) -> list[str]:
     verb = "differs" if len(changed) == 1 else "differ"
     fault = Fault(
         f"{first_few(changed)} {verb} from the text on which these runs were trained or scored; "
-        f"studies that differ only in data.folder share their runs in {results.root}",
+        f"{shared_runs(results.root)}",
         fields=("data.folder",),
-        remedy="restore the files, or use another --results for this text",
+        remedy=RESTORE_TEXT,
     )
     raise StoreError(study.data_fault(fault))

@@ -54,6 +54,8 @@ from ablate.store.records import (
 
 SHARED_CORPORA = "ABLATE_CORPORA"
 ARCHIVE = "records.zip"  # records of the runs, in the folder of a published study
+# The remedy where the text of a study is not the text of its runs.
+RESTORE_TEXT = "restore the files, or use another --results for this text"
 R = TypeVar("R", bound=Record)
 _ID = re.compile(r"[0-9a-f]{12}")
 
@@ -87,6 +89,11 @@ class Reader(Generic[R]):
 
     def __get__(self, folder: HasPath, owner: object = None) -> Callable[[], R | None]:
         return partial(self.kind.read, self.place.__get__(folder))
+
+
+def shared_runs(root: Path) -> str:
+    """The clause on why runs may have other text than a study: the id of a run has no folder."""
+    return f"studies that differ only in data.folder share their runs in {root}"
 
 
 @dataclass(frozen=True)
@@ -172,8 +179,8 @@ class RunFolder:
         if execution.training_hash != training_hash:
             raise StoreError(
                 f"{self.path}: the training data has changed since this run began (text "
-                f"{execution.training_hash}, now {training_hash}); restore the files, or use "
-                "another --results"
+                f"{execution.training_hash}, now {training_hash}); "
+                f"{shared_runs(self.path.parent.parent)}; {RESTORE_TEXT}"
             )
 
     def refuse_other_precision(self, execution: Execution, precision: str | None) -> None:

@@ -306,8 +306,14 @@ def test_text_files_in_every_format_are_trained_on_and_not_mixed_with_other_text
         f"the training data has changed since this run began (text {began}, now {now})"
         in changed.err
     )
+    shared = (
+        f"studies that differ only in data.folder share their runs in {files.root}; restore the "
+        "files, or use another --results for this text"
+    )
+    assert shared in changed.err
     assert stamps(files.root / "runs") == before
     table = files.ask("table")
+    assert shared in table.err
     assert (table.code, table.out) == (4, "")
     assert "train.rev differ from the text on which these runs were trained" in table.err
 
