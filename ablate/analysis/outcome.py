@@ -26,6 +26,7 @@ from ablate.analysis.results import (
 from ablate.analysis.short_texts import cause_of
 from ablate.analysis.text_changes import refuse_other_text
 from ablate.analysis.text_notes import text_notes
+from ablate.analysis.tuned_on_dev import tuned_on_dev_remarks
 from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.formatting import first_few, number, plural, shares_text
 from ablate.store import Results
@@ -136,6 +137,7 @@ def outcome_of(
     table = Table.build(experiment).with_rows(planned.by_label)
     advice = dict(_low_parts(table, planned, by_label))
     remarks = [*provenance_remarks(planned.study.task, runs), *equal_weights_remarks(by_label)]
+    remarks += tuned_on_dev_remarks(planned)
     remarks += [*advice, *filter(None, (bound.remark,)), *_overlaps(results, corpora)]
     archived = list(_archived(runs))
     # An archive of records has no text to compare.

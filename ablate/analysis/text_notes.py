@@ -17,13 +17,13 @@ def text_notes(planned: Runs, results: Results, corpora: Sequence[str]) -> Notes
     """What the preparation has found in the text of these corpora, and why metrics of the study do
     not suit their references, with the names of languages in the study.
     """
-    leaks: dict[str, None] = {}
+    leaks: dict[str, str] = {}
     text: dict[str, None] = {}
     unjudged: dict[str, None] = {}
     is_exchanged = False
     for corpus in corpora:
         folder = results.corpus(corpus)
-        leaks |= dict.fromkeys(leaks_in(folder))
+        leaks |= {line: split for split, line in leaks_in(folder).items()}
         text |= dict.fromkeys(warnings_in(folder, planned.study.data.labels))
         is_exchanged |= bool(exchanged_in(folder))
         with suppress(StoreError):  # the table reports a damaged corpus
@@ -31,9 +31,7 @@ def text_notes(planned: Runs, results: Results, corpora: Sequence[str]) -> Notes
                 text[note] = None
                 if cannot_judge:
                     unjudged[metric] = None
-    return Notes(
-        leaks=tuple(leaks), text=tuple(text), is_exchanged=is_exchanged, unjudged=tuple(unjudged)
-    )
+    return Notes(leaks=leaks, text=tuple(text), is_exchanged=is_exchanged, unjudged=tuple(unjudged))
 
 
 def _notes_on_references(

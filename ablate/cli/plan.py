@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ablate.analysis.stages import Stage, next_stage
+from ablate.analysis.tuned_on_dev import tuned_on_dev_remarks
 from ablate.cli.arguments import option
 from ablate.cli.cluster_options import ClusterOptions, PerRun, describe_per_run, submission_text
 from ablate.cli.options import (
@@ -92,6 +93,8 @@ def command(
     missing = source_faults(content.data, content.data_folder, root.corpora)
     if not missing:
         _check_text(content, root)
+    for line in tuned_on_dev_remarks(runs_of(content)):
+        echo(f"note: {line}", err=True)
     stage = next_stage(content, root)
     print_changes(stage.planned, root)
     warn_of_changes(stage.planned, root)

@@ -159,6 +159,7 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
         ],
         "grid": _grid(tuned.values()),
         "tuning_runs": " and ".join({choice.trainings: None for choice in tuned.values()}),
+        "judges_tuning_split": any(metric.side == "dev" for metric in table.shown_metrics),
         "edges": [label for label, choice in tuned.items() if choice.content["edges"]],
         "splits": _splits(outcome.study.data),
         "corpora": list(_corpora(experiment, results)),

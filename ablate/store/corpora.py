@@ -110,10 +110,10 @@ def overlaps_in(folder: Path) -> dict[str, dict[str, float]]:
     return manifest.overlap_shares if manifest else {}
 
 
-def leaks_in(folder: Path) -> list[str]:
+def leaks_in(folder: Path) -> dict[str, str]:
     """`leaks` of a corpus; empty if it is missing or damaged."""
     manifest = _read_manifest(folder)
-    return manifest.leaks if manifest else []
+    return manifest.leaks if manifest else {}
 
 
 def exchanged_in(folder: Path) -> list[str]:

@@ -588,15 +588,15 @@ class CorpusCounts(Record):
         return shares
 
     @property
-    def leaks(self) -> list[str]:
-        """`100 % of the test records are also in the training split`, for dev and test, from a
-        share of MIN_LEAK on.
+    def leaks(self) -> dict[str, str]:
+        """`100 % of the test records are also in the training split`, by split, for dev and test
+        with a share of at least MIN_LEAK.
         """
-        leaks = []
+        leaks = {}
         for split, overlap in self.overlaps.items():
             share = overlap.records / self.records[split]
             if share >= MIN_LEAK:
-                leaks.append(
+                leaks[split] = (
                     f"{percent(share)} of the {split} records are also in the training split"
                 )
         return leaks
@@ -609,7 +609,7 @@ class CorpusCounts(Record):
     @property
     def all_warnings(self) -> list[str]:
         """The warnings about all splits."""
-        return [*self.text_warnings, *self.leaks]
+        return [*self.text_warnings, *self.leaks.values()]
 
 
 class Origin(Record):

@@ -53,7 +53,7 @@ class CandidateReader:
                 self.report(node.mark, Fault("is chosen by tune", (name,), name, remedy=remedy))
         if not self.tune.grid:
             return None
-        changes = self._changes_of_tuning_run(label, config, settings)
+        changes = self._changes_of_tuning_run(label, config, settings, written)
         if changes is None:
             return None
         candidates = self._candidates(self.tune.grid, settings, written, changes)
@@ -164,7 +164,11 @@ class CandidateReader:
         return len(costs) > 1
 
     def _changes_of_tuning_run(
-        self, label: str, config: RowConfig, settings: Mapping[str, Node]
+        self,
+        label: str,
+        config: RowConfig,
+        settings: Mapping[str, Node],
+        written: Mapping[str, Node],
     ) -> dict[str, int] | None:
         """The fields of a tuning run that differ from the row; None after a fault."""
         tune = self.tune
@@ -173,8 +177,14 @@ class CandidateReader:
         if steps is None:
             if tune.share == 1:
                 return {}
-            fault = Fault("a share of the steps needs train_steps", ("train_steps",))
-            self.report(tune.mark, fault.about(f'row "{label}"'))
+            remedy = "set train_steps"
+            if config.epochs is not None:
+                remedy += " in place of epochs"
+            fault = Fault("a share of the steps needs train_steps", ("train_steps",), remedy=remedy)
+            # A fault of base is the same fault in each row, and is reported once.
+            if written.keys() & {"train_steps", "epochs"}:
+                fault = fault.about(f'row "{label}"')
+            self.report(tune.node("steps").mark, fault)
             return None
         tuning_steps = tune.steps(steps)
         # A row that itself ends within its warm-up is trained as it is written.

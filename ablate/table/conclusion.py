@@ -59,9 +59,17 @@ def conclusion(table: Table) -> list[str]:
 
 
 def leak_sentences(table: Table) -> list[str]:
-    """A sentence for each large share of dev or test text that is also in the training data."""
-    consequence = "the scores do not show the quality on new text"
-    return [f"{leak}: {consequence}." for leak in table.experiment.notes.leaks]
+    """A sentence for each large share of dev or test text that is also in the training data, with
+    the metrics that are measured on it.
+    """
+    sentences = []
+    for leak, split in table.experiment.notes.leaks.items():
+        titles = [metric.title for metric in table.shown_metrics if metric.side == split]
+        subject = f"{enumeration(titles)} {'does' if len(titles) == 1 else 'do'}"
+        if not titles:
+            subject = "the scores do"
+        sentences.append(f"{leak}: {subject} not show the quality on new text.")
+    return sentences
 
 
 def bound_sentences(table: Table) -> list[str]:

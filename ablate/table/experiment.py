@@ -244,7 +244,7 @@ class Notes:
     remarks: differences in how the runs were made, and test text that occurs in the training data.
     advice: what to change because of a remark, by remark; papers leave it out.
     leaks: shares of test and dev text in the training data that are too large for scores to show
-        the quality on new text.
+        the quality on new text, each with its split.
     archived: lines about what an unpacked archive lacks: predictions, and the text of the study.
     faults: files that cannot be used, with a remedy.
     text: what the preparation has found in the text, such as splits with exchanged sides, and why
@@ -257,7 +257,7 @@ class Notes:
     advice: Mapping[str, str] = field(default_factory=dict)
     archived: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
-    leaks: tuple[str, ...] = ()
+    leaks: Mapping[str, str] = field(default_factory=dict)
     text: tuple[str, ...] = ()
     is_exchanged: bool = False
     unjudged: tuple[str, ...] = ()

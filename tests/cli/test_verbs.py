@@ -316,3 +316,12 @@ def test_a_base_that_was_edited_after_its_results_is_said_with_its_changes(fake,
         )
     path.write_bytes((folder / "study.yaml").read_bytes())
     assert inside("table", *given).err == ""
+
+
+def test_a_plan_says_that_rows_are_tuned_and_judged_on_dev(tmp_path):
+    tune = "tune: {grid: {learning_rate: [0.001, 0.002]}, seeds: [101]}\n"
+    for judge in ("ppl", "bleu"):
+        study = tmp_path / "small.yaml"
+        study.write_text(SMALL + tune + f"judge: [{judge}]\n")
+        done = inside("plan", study, "--results", tmp_path, "--device", "cpu")
+        assert ("note: PPL is measured on dev, by whose loss" in done.err) is (judge == "ppl")

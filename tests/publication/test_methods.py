@@ -77,6 +77,26 @@ def test_limitations_name_the_rows_that_are_trained_without_tuning(fake):
     assert "without tuning" not in texts(fake(SMALL + tune))["Limitations"]
 
 
+@pytest.mark.parametrize("judge", ["ppl", "bleu"])
+def test_rows_that_are_tuned_and_judged_on_dev_are_a_limitation(fake, judge):
+    tune = f"tune: {{grid: {{learning_rate: [0.001, 0.002]}}, seeds: [101]}}\njudge: [{judge}]\n"
+    found = texts(fake(SMALL + "  M: {set: {norm: rmsnorm}, tune: false}\n" + tune))
+    remark = (
+        "PPL is measured on dev, by whose loss the settings of tuned rows were chosen, so it is "
+        "better than on new text. Tuned rows have an advantage in PPL over M norm=rmsnorm."
+    )
+    assert (remark in found["Limitations"]) is (judge == "ppl")
+    assert (
+        "The test split was not used for these choices; perplexity is measured on the split that "
+        "chose them."
+    ) in found["Training"]
+    untuned = texts(fake(SMALL + f"judge: [{judge}]\n"))
+    assert "measured on dev, by" not in str(untuned)
+    alike = texts(fake(SMALL + tune))["Limitations"]
+    assert ("PPL is measured on dev" in alike) is (judge == "ppl")
+    assert "advantage" not in alike
+
+
 def test_a_matched_field_and_a_decoding_chosen_on_dev_are_settings_that_the_tool_chose(fake):
     decoding = SMALL + "tune: {decoding: {alpha: [0.6, 1.0]}}\n"
     matched = SMALL + "  M: {set: {norm: rmsnorm}, match: {params: d_ff, within: 0.1}}\n"

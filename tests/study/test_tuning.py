@@ -373,6 +373,22 @@ def test_a_matched_row_is_not_tuned_away_from_the_cost_of_base(faults, read, gri
     }
 
 
+@pytest.mark.parametrize(
+    ("limit", "row", "said"),
+    [
+        ("epochs: 5", "h: 2", "a share of the steps needs train_steps; set train_steps in place of epochs"),
+        ("train_steps: null, patience: 5", "h: 2", "a share of the steps needs train_steps; set train_steps"),
+        ("train_steps: 301", "train_steps: null, epochs: 5", 'row "A train_steps=null epochs=5": a share of the steps needs train_steps; set train_steps in place of epochs'),
+    ],
+)  # fmt: skip
+def test_a_share_of_unknown_steps_is_refused_once_at_the_share(faults, limit, row, said):
+    head = HEAD.replace("train_steps: 301", limit)
+    tune = TUNE.replace(", steps", ",\n  steps")
+    rows = f"rows:\n  A: {{set: {{{row}}}}}\n  B: {{each: {{N: [1, 3]}}}}\n"
+    (line,) = faults(head + tune + rows)
+    assert line == f"table3.yaml:6:10: {said}"
+
+
 def test_no_row_is_matched_to_a_base_whose_cost_tuning_changes(faults):
     """The row sets the tuned field, so it is matched to the d_ff of base that is written."""
     rows = "rows:\n  A: {set: {n_kv_heads: 1, d_ff: 64}, match: {params: d_model}, tune: false}\n"
@@ -417,7 +433,7 @@ def test_a_row_with_tune_false_has_the_values_that_are_chosen_for_base(read, res
     rows = json.loads(as_json(table))["rows"]
     assert [row["tuning"] is None for row in rows] == [False, True, True]
     assert _tuning_sentence(runs_of(study), tuning_runs_of(runs_of(study))).startswith(
-        "6 tuning runs for 1 row"
+        "6 tuning runs come first: they choose settings for 1 row"
     )
 
 

@@ -700,12 +700,19 @@ def test_one_line_gives_the_share_of_dev_text_in_the_training_data(fake):
     assert full_layout(table, starred, "*").legend.count(line) == 1
 
 
-@pytest.mark.parametrize(("count", "is_leak"), [(9, False), (200, True)])
-def test_a_large_share_of_test_text_in_the_training_data_is_in_the_conclusion(fake, count, is_leak):
+@pytest.mark.parametrize(
+    ("split", "count", "metrics"),
+    [("test", 9, ""), ("test", 200, "BLEU does"), ("dev", 2, ""), ("dev", 50, "PPL does")],
+)
+def test_a_large_share_of_text_in_the_training_data_is_said_of_the_metrics_of_its_split(
+    fake, split, count, metrics
+):
     overlap = Overlap(by_field={"source": count, "target": count}, records=count)
-    sentences = conclusion(with_overlap(fake(), overlap))
+    overlaps = {"overlap": None, "dev": None, {"test": "overlap"}.get(split, split): overlap}
+    sentences = conclusion(with_overlap(fake(), **overlaps))
+    is_leak = bool(metrics)
     expected = (
-        "100 % of the test records are also in the training split: the scores do not show the "
+        f"100 % of the {split} records are also in the training split: {metrics} not show the "
         "quality on new text."
     )
     assert (expected in sentences) == is_leak
