@@ -19,11 +19,13 @@ from ablate.custom.reference import Reference
 from ablate.data.corpus import Corpus, Split
 from ablate.formatting import plural
 from ablate.model import Transformer, build
+from ablate.stats.metrics import Metric
 from ablate.store.records import Measurement
 from ablate.tasks.base import Task
 from ablate.tasks.sequence_to_sequence import SequenceToSequence
 
 _SEARCHED = 1000  # number of training items among which the two items are searched
+_ROUNDING = 0.01  # excess of a percentage that may be a rounding error
 
 
 def check_task(
@@ -135,27 +137,84 @@ class TaskCheck(PropertyCheck):
 
 
 def _check_scores(task: Task, corpus: Corpus) -> None:
-    """Check that all metrics can score empty texts, which beam search may return."""
+    """Check that all metrics can score empty texts, which beam search may return, and that no text
+    has a better score than the references.
+    """
     if not isinstance(task, SequenceToSequence):  # its predictions may be in a format of their own
         return
-    texts = [""] * task.n_predictions(corpus)
+    empty = [""] * task.n_predictions(corpus)
+    tried = {"empty predictions": empty}
+    references = corpus.text("test", task.target)
+    # Predictions of another `predict` may be in a format of their own.
+    has_references = type(task).predict is SequenceToSequence.predict and len(references) == len(
+        empty
+    )
+    if has_references:
+        tried["the references"] = references
     for metric in task.prediction_metrics:
-        items: object = task.measure_items(metric.name, texts, corpus)
-        if not isinstance(items, list) or len(items) != len(texts):
-            returned = type(items).__name__
-            if isinstance(items, list):
-                returned = plural(len(items), "score")
-            raise ClassFault(
-                f"measure_items returns {returned} for {plural(len(texts), 'prediction')} in "
-                f"{metric.name}, not a list with one score for each",
-                "measure_items",
-            )
-        whole: object = task.measure(metric.name, texts, corpus)
-        if not isinstance(whole, Measurement):
-            raise ClassFault(
-                f"measure returns {type(whole).__name__} in {metric.name}, not a Measurement",
-                "measure",
-            )
+        for name, texts in tried.items():
+            _check_items(task, metric, texts, corpus)
+            score = _score(task, metric, texts, corpus)
+            if metric.has_known_chance and (score < -_ROUNDING or score > 100.0 + _ROUNDING):
+                raise ClassFault(
+                    f"measure gives {name} {score:.6g} {metric.name}, which is a percentage: "
+                    "return a number from 0 to 100, or set is_percentage=False for the metric",
+                    "measure",
+                )
+        if has_references and metric.has_known_chance and metric.chance:
+            _check_best(task, metric, references, corpus)
+
+
+def _check_items(task: Task, metric: Metric, texts: list[str], corpus: Corpus) -> None:
+    """Refuse anything but a list with a score for each prediction."""
+    items: object = task.measure_items(metric.name, texts, corpus)
+    if isinstance(items, list) and len(items) == len(texts):
+        return
+    returned = plural(len(items), "score") if isinstance(items, list) else type(items).__name__
+    raise ClassFault(
+        f"measure_items returns {returned} for {plural(len(texts), 'prediction')} in "
+        f"{metric.name}, not a list with one score for each",
+        "measure_items",
+    )
+
+
+def _score(task: Task, metric: Metric, texts: list[str], corpus: Corpus) -> float:
+    whole: object = task.measure(metric.name, texts, corpus)
+    if not isinstance(whole, Measurement):
+        raise ClassFault(
+            f"measure returns {type(whole).__name__} in {metric.name}, not a Measurement", "measure"
+        )
+    return whole.value
+
+
+def _check_best(
+    task: SequenceToSequence, metric: Metric, references: list[str], corpus: Corpus
+) -> None:
+    """Check that the references have the best score of a metric with a level of chance, such as
+    accuracy. Other metrics may not compare with references: a share of words that the source does
+    not have is higher for the references in another order.
+    """
+    best = _score(task, metric, references, corpus)
+    empty = [""] * len(references)
+    others = {
+        "empty predictions": empty,
+        "the references in reversed order": references[::-1],
+        "the references shifted by one": references[1:] + references[:1],
+        "the references of dev": [*corpus.text("dev", task.target), *empty][: len(empty)],
+    }
+    scores = {}
+    for name, texts in others.items():
+        if texts != references:
+            scores[name] = _score(task, metric, texts, corpus)
+    name = max(scores, key=lambda name: scores[name], default="")
+    # An empty prediction may not be as good as the reference either.
+    if scores and (scores[name] > best or scores.get("empty predictions") == best):
+        raise ClassFault(
+            f"gives {name} {scores[name]:.6g} {metric.name}, and the references of the test split "
+            f"{best:.6g}: compare each prediction with the reference of the same item",
+            "measure_items",
+            "measure",
+        )
 
 
 def two_items(split: Split) -> list[int]:

@@ -89,6 +89,53 @@ def test_metrics_are_tried_before_training(checked, name, body, text):
     assert text in line
 
 
+EQUAL = "float(a == b)"
+IN_ORDER = "zip(predictions, labels, strict=True)"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("100 * sums[0] / sums[1]", "100 * sums[0]", "measure gives the references 1000 accuracy, which is a percentage: "
+         "return a number from 0 to 100"),
+        (IN_ORDER, "zip(predictions[::-1], labels)", "gives the references in reversed order 100 accuracy, and the references of "
+         "the test split "),
+        (IN_ORDER, "zip(predictions[-1:] + predictions[:-1], labels)", "gives the references shifted by one 100 accuracy, and "),
+        ('text("test", "label")', 'text("dev", "label")', "gives the references of dev 100 accuracy, and "),
+        (EQUAL, "float(a == a)", "gives empty predictions 100 accuracy, and the references of the test split 100: compare each "
+         "prediction with the reference of the same item"),
+        (EQUAL, "float(a != b)", "gives empty predictions 100 accuracy, and the references of the test split 0: "),
+    ],
+)  # fmt: skip
+def test_the_references_have_the_best_score(checked, old, new, said):
+    assert old in CLASS
+    line = checked(CLASS.replace(old, new))
+    place, _, message = line.partition(": classification:Classification: ")
+    assert message.startswith(said), line
+    assert place in ("classification.py:26", "classification.py:34")  # measure, measure_items
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (", chance=50.0", ", chance=0.0"),
+        (", chance=50.0", ", is_percentage=False"),
+        ("more_is_better=True", "more_is_better=False"),
+    ],
+)
+def test_a_metric_without_chance_may_favor_other_texts(checked, old, new):
+    """Such as the share of words that the source does not have, and an error rate."""
+    source = CLASS.replace(EQUAL, "float(a != b)").replace(old, new)
+    assert checked(source) is None
+
+
+def test_predictions_of_another_predict_are_not_compared_with_references(checked):
+    source = method("def predict(self, *given):", "    return super().predict(*given)").replace(
+        EQUAL, "float(a != b)"
+    )
+    assert checked(source) is None
+
+
 def test_a_language_model_is_accepted_and_its_mean_is_not(checked):
     study = "study: lm\ntask: mine:Mine\ndata: {corpus: toy}\n" + (
         "base: {N: 2, d_model: 16, d_ff: 32, h: 2, context: 16, train_steps: 2, batch_tokens: 64, "
