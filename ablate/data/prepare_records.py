@@ -56,8 +56,8 @@ class RecordPreparation(Preparation):
                 self._held_out[split] = filters.complete_records(source, self.data, split)
 
     def text_warnings(self, split: str) -> list[str]:
-        """Warn of text in dev or test that is not plain, or that is in another Unicode form or
-        another order of languages than dev.
+        """Warn of text in dev or test that is not plain, or that has another Unicode form, another
+        case or another order of languages than dev.
         """
         return self._text_warnings(split, self._held_out[split])
 
@@ -68,6 +68,7 @@ class RecordPreparation(Preparation):
         warnings += filters.copy_warnings(split, records)
         compared = (records, self._held_out.get("dev", []))
         warnings += filters.form_warnings((split, "dev"), compared, self.data.labels)
+        warnings += filters.case_warnings((split, "dev"), compared, self.data.labels)
         exchange = filters.exchange_warnings((split, "dev"), compared, self.data.labels)
         if exchange:
             self.exchanged.add(split)

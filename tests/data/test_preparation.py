@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ablate.config.translation_data import TranslationData
 from ablate.data import prepare_records
 from ablate.data.batches import subset
-from ablate.data.filters import exchange_warnings, form_warnings, markup_warnings
+from ablate.data.filters import case_warnings, exchange_warnings, form_warnings, markup_warnings
 from ablate.data.prepare import prepare
 from ablate.data.sources import Document
 from ablate.data.tokenizer import FIRST_TOKEN, UNK
@@ -174,6 +174,38 @@ def test_of_text_without_accents_no_form_is_compared():
     plain = [Document(("中文", "a dog"))]
     accents = [Document(("é", "é"))]
     assert form_warnings(("test", "dev"), (plain, accents), ("zh", "de")) == []
+
+
+# Splits in another case
+
+
+def cases(train, dev):
+    splits = [[Document((text, "我")) for text in texts] for texts in (train, dev)]
+    return case_warnings(("train", "dev"), tuple(splits), ("en", "zh"))
+
+
+def test_a_lower_cased_split_beside_a_cased_one_is_a_warning_for_each_side(files):
+    pairs = [(f"The dog {n} sleeps", f"Der Hund {n} ruht") for n in range(20)]
+    lowered = [(english.lower(), german.lower()) for english, german in pairs]
+    one_side = [(english.lower(), german) for english, german in pairs]
+    for train, labels in ((pairs, []), (one_side, ["en"]), (lowered, ["en", "de"])):
+        splits = {"train": train, "dev": pairs, "test": pairs}
+        manifest = files.write(**splits).prepare(vocab_size=60, direction="en-de").manifest
+        found = [line for line in manifest.text_warnings if "capital" in line]
+        assert [line.split(":")[0] for line in found] == [f"train ({label})" for label in labels]
+        for line in found:
+            assert "0 % of lines have capital letters, and 100 % of dev" in line
+
+
+@pytest.mark.parametrize(
+    ("n_lower", "n_lines", "warns"), [(12, 20, True), (11, 20, False), (19, 19, False)]
+)
+def test_the_shares_of_lines_with_capitals_must_differ_by_six_tenths_of_20_lines(
+    n_lower, n_lines, warns
+):
+    train = ["a dog"] * n_lower + ["A dog"] * (n_lines - n_lower) + ["12", "我"] * 50
+    assert bool(cases(train, ["A dog"] * 20)) is warns
+    assert bool(cases(["A dog"] * 20, train)) is warns
 
 
 # Splits with exchanged sides
