@@ -64,7 +64,8 @@ def _section(name: str, command: Any) -> str:
 
 
 def _argument(argument: Any) -> str:
-    return argument.metavar if argument.required else f"[{argument.metavar}]"
+    metavar = argument.metavar if argument.required else f"[{argument.metavar}]"
+    return metavar + "..." * (argument.nargs == -1)
 
 
 def _escaped(text: str) -> str:

@@ -33,7 +33,8 @@ def command(
         list[Path],
         argument(
             "FILE",
-            "CSV or JSON with row, seed, metric, value; or an export of W&B, MLflow, TensorBoard.",
+            "CSV or JSON with row, seed, metric, value; or an export of W&B, MLflow, TensorBoard. "
+            "Several files, such as tb/*.csv, are one table.",
         ),
     ],
     base: Annotated[

@@ -40,7 +40,6 @@ DIVERGED = "diverged"  # state of a run, and also a score
 LONGEST_NAME = 1000  # characters
 # Characters that neither the HTML page nor the SVG figures can contain.
 _INVALID = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_CONSTANTS = ("true", "false", "none", "null")
 # `to_csv` of pandas writes an index without a name, and `read_csv` gives it this one.
 _UNNAMED = re.compile(r"(unnamed: \d+)?")
 _PREFIX = re.compile(r"^(params\.|tags\.(mlflow\.)?|config[./])")
@@ -228,7 +227,7 @@ class SourceTable:
         columns: dict[str, list[str]] = {}
         excluded = {*self.row_columns, *map(plain_name, metrics)}
         for plain in self.columns:
-            if not excluded & {plain, plain.removeprefix("metrics.")}:
+            if not excluded & {plain, metric_name(plain)}:
                 last_word = re.split(r"[/.]", plain)[-1].strip("_")  # W&B writes `_step`
                 columns.setdefault(last_word, []).append(plain)
         return [name for word in words for name in columns.get(word, [])]
@@ -238,6 +237,11 @@ class SourceTable:
 def plain_name(name: str) -> str:
     """The name of a column in lower case, without a prefix such as `params.` or `config/`."""
     return _PREFIX.sub("", name.strip().lower())
+
+
+def metric_name(name: str) -> str:
+    """The name of a metric without the prefix that MLflow gives to its column."""
+    return name.removeprefix("metrics.")
 
 
 def cell_text(cell: Any) -> str:
@@ -279,15 +283,13 @@ def parse_setting(text: str) -> str | float:
 
 
 def appearance(row: str) -> object:
-    """A key that is equal for names that look alike, such as spellings of a number, `true` and
-    `True`, or names that differ in spaces, invisible characters or forms of a letter.
+    """A key that is equal for names that look alike, such as spellings of a number, or names that
+    differ in case, spaces, invisible characters or forms of a letter.
     """
     characters = unicodedata.normalize("NFKC", row)
     # U+FE0E and U+FE0F choose the picture of an emoji.
     visible = [c for c in characters if unicodedata.category(c) != "Cf" and c not in "\ufe0e\ufe0f"]
-    text = " ".join("".join(visible).split())
-    # Python, JSON and YAML write these words in different cases.
-    return text.lower() if text.lower() in _CONSTANTS else parse_setting(text)
+    return parse_setting(" ".join("".join(visible).split()).casefold())
 
 
 def check_name(kind: str, name: str) -> None:

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
@@ -15,6 +16,7 @@ from typing import Any
 from ablate.errors import Fault, Mark, UsageError, no_such_file
 from ablate.judging.columns import EXPECTED_COLUMNS, Line
 
+_COMMENT = re.compile(r"\s*#(\s+\S|[^\W\d])")  # not #1, which may number a line or a row
 _TENSORBOARD = re.compile(r"(?:run-)?(.+)-tag-(.+)")  # name of a file: run, tag
 
 
@@ -77,7 +79,7 @@ def _lines(file: Path) -> Iterator[Line]:
     except FileNotFoundError:
         raise UsageError(no_such_file(file, Path.is_file)) from None
     except IsADirectoryError:
-        raise _error(file, "is a folder", "give files") from None
+        raise _error(file, "is a folder", _files_in(file)) from None
     except OSError as error:
         raise _error(file, error.strerror or str(error)) from None
     except UnicodeDecodeError:
@@ -88,6 +90,15 @@ def _lines(file: Path) -> Iterator[Line]:
     if first == "[":
         return _json_array(file, text)
     return _csv_lines(file, text)
+
+
+def _files_in(folder: Path) -> str:
+    """What to do about a folder: give the files of scores in it."""
+    endings = {path.suffix for path in folder.iterdir()}
+    for ending in (".csv", ".tsv", ".jsonl", ".json"):
+        if ending in endings:
+            return f"give its files: ablate judge {shlex.quote(str(folder))}/*{ending}"
+    return "give files"
 
 
 def _csv_lines(file: Path, text: str) -> Iterator[Line]:
@@ -101,6 +112,11 @@ def _csv_lines(file: Path, text: str) -> Iterator[Line]:
         for values in reader:
             # Such as a decimal comma without quotes, which would shift the cells after it.
             if None in values or None in values.values():
+                names = reader.fieldnames or [""]
+                for place, cell in ((1, names[0]), (reader.line_num, values[names[0]])):
+                    if _COMMENT.match(cell):
+                        problem = "is a comment, and CSV has none"
+                        raise _error(file, problem, "remove the line", place)
                 number = "more" if None in values else "fewer"
                 problem = f"has {number} cells than the header"
                 remedy = f"the header separates its cells by {delimiter!a}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate.errors import Fault, UsageError, not_allowed, unknown_name, wrong_option
 from ablate.formatting import plural, signed
-from ablate.judging.columns import Line, SourceTable
+from ablate.judging.columns import Line, SourceTable, metric_name
 from ablate.judging.lines import read_measurements
 from ablate.judging.scores import metric_of, scores_experiment
 from ablate.stats.metrics import Metric
@@ -35,6 +35,7 @@ def judged(
     is empty and `directions` has only one metric, the verdicts are by this metric.
     """
     _check_margin(margin)
+    directions = _by_metric(directions)
     measurements, source = read_measurements(
         lines, metrics or _only_metric(directions), row_columns, base=base
     )
@@ -68,6 +69,11 @@ def _check_margin(margin: float | None) -> None:
         raise wrong_option("margin", not_allowed(f"{margin:g}", "above 0 and finite"))
 
 
+def _by_metric(directions: Mapping[str, bool]) -> dict[str, bool]:
+    """The directions by the plain names of the metrics."""
+    return {metric_name(metric): is_higher for metric, is_higher in directions.items()}
+
+
 def _only_metric(directions: Mapping[str, bool]) -> Sequence[str]:
     """The metric in `directions` if there is only one; else empty."""
     return list(directions) if len(directions) == 1 else ()
@@ -93,6 +99,7 @@ def read_stream(
         The stream, the metric by which it is decided, and notes on lines that were left out or
         interpreted.
     """
+    directions = _by_metric(directions)
     measurements, source = read_measurements(
         lines, metrics or _only_metric(directions), row_columns, has_numbered_rows=True
     )

@@ -27,6 +27,7 @@ from ablate.judging.columns import (
     cell_text,
     check_name,
     is_nan,
+    metric_name,
     parse_number,
     plain_name,
 )
@@ -88,6 +89,7 @@ def read_measurements(
     """
     lines = list(lines)
     refuse_wide(lines, metrics, row_columns)
+    metrics = list(map(metric_name, metrics))
     source = SourceTable(lines, row_columns)
     merged = merged_spellings(source.lines, source) if row_columns else source.lines
     named = named_lines(merged, source)
@@ -226,7 +228,7 @@ class _RunTable:
             self.source.check_unambiguous("metric")
             self.source.check_unambiguous("value")
             for line in self.lines:
-                yield line, line.text("metric"), line.cells.get("value")
+                yield line, metric_name(line.text("metric")), line.cells.get("value")
             return
         for metric, column in self._metric_columns(metrics).items():
             self.source.check_unambiguous(column)
@@ -243,7 +245,7 @@ class _RunTable:
         recognized: dict[str, str] = {}
         excluded = {*NOT_METRICS, *self.source.row_columns}
         for column in self.source.columns:
-            name = column.removeprefix("metrics.")
+            name = metric_name(column)
             if column in excluded or (is_mlflow and name == column):
                 continue
             has_direction = direction_of(name) is not None
@@ -259,6 +261,8 @@ class _RunTable:
             # Prefer a numeric column with this name; then with its plain name; then any column.
             plain = plain_name(metric)
             column = numeric.get(metric) or numeric.get(plain, plain)
+            if column not in self.source.columns:
+                column = f"metrics.{plain}"
             if column not in self.source.columns:
                 raise UsageError(unknown_name("metric", metric, numeric))
             wanted[metric] = column

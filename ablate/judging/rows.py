@@ -22,6 +22,7 @@ from ablate.judging.columns import (
     SourceTable,
     appearance,
     check_name,
+    metric_name,
     parse_number,
     parse_setting,
     plain_name,
@@ -290,7 +291,7 @@ def pairing_columns(lines: Sequence[Line], table: SourceTable, metrics: Sequence
     excluded |= {*map(plain_name, metrics), *table.step_columns(GROWING, ())}
     found = []
     for plain, name in table.columns.items():
-        metric = plain.removeprefix("metrics.")
+        metric = metric_name(plain)
         if {plain, metric} & excluded or direction_of(metric) is not None:
             continue
         values: dict[tuple[str, ...], list[str]] = {}  # by row, metric, item and resample

@@ -287,7 +287,7 @@ FAULTS = [
     ("a.jsonl", '{"row": "a", "seed": 1, "loss": 1, "loss": 2}', [], ':1: two values are named "loss"'),
     *(
         ("a.csv", csv_of(with_cell(3, row=twin)), [], "look alike")
-        for twin in ("wi\u200bde", "wide\ufe0f", "\uff57ide")
+        for twin in ("wi\u200bde", "wide\ufe0f", "\uff57ide", "WIDE")
     ),
     ("a.csv", csv_of(with_cell(3, row="True")).replace("wide", "true"), [], "look alike"),
     ("a.csv", csv_of(WIDE).replace("wide", "1.1").replace("deep", "1.10"), [], "'1.1' and '1.10' look alike"),
@@ -569,6 +569,40 @@ def test_a_split_of_cross_validation_may_be_the_seed(tmp_path):
     assert "Better than base: wide" in conclusions(renamed, tmp_path)
     lines[0]["split"] = 4
     assert "rename it to seed" not in conclusions(csv_of(lines), tmp_path)
+
+
+def test_a_metric_asked_for_with_the_prefix_of_mlflow_has_its_plain_name(tmp_path):
+    quality = [{**line, "metrics.q": 10 - line["metrics.loss"]} for line in MLFLOW]
+    long = [{**line, "metric": "metrics.loss"} for line in LONG]
+    for lines, metric in ((MLFLOW, "loss"), (quality, "q"), (long, "loss")):
+        option = "--lower-is-better" if metric == "loss" else "--higher-is-better"
+        for prefix in ("", "metrics."):
+            for options in ([option, prefix + metric], ["--metric", prefix + metric]):
+                if options[0] == "--metric" and metric == "q":
+                    options += [option, "metrics.q"]
+                found = judgments(csv_of(lines), tmp_path, *options)
+                assert found == {"wide": {metric: "better"}, "deep": {metric: "cannot tell"}}
+                assert "metrics." not in conclusions(csv_of(lines), tmp_path, *options)
+
+
+def test_a_folder_has_the_call_with_its_files(tmp_path):
+    folder = tmp_path / "my runs"
+    folder.mkdir()
+    assert inside("judge", folder).err.endswith("is a folder; give files\n")
+    (folder / "a.csv").write_text(csv_of(WIDE))
+    done = inside("judge", folder)
+    assert done.err.endswith(f"is a folder; give its files: ablate judge '{folder}'/*.csv\n")
+
+
+@pytest.mark.parametrize("line", [1, 2, 5, 11])
+def test_a_comment_in_csv_is_called_one(line, tmp_path):
+    lines = csv_of(WIDE).split("\n")
+    lines.insert(line - 1, "# measured on Monday")
+    text = conclusions("\n".join(lines), tmp_path)
+    assert f"scores.csv:{line}: is a comment, and CSV has none; remove the line" in text
+    numbered = csv_of([{"#": f"#{line['seed']}", **line} for line in WIDE])
+    text = conclusions(numbered.replace("3.11", "3,11"), tmp_path)
+    assert "scores.csv:2: has more cells than the header" in text
 
 
 def test_steps_are_a_metric_where_they_are_asked_for_and_a_setting_in_a_table_of_runs(tmp_path):
