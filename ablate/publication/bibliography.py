@@ -7,8 +7,8 @@ Texts cite as Pandoc's Markdown does: `[@vaswani2017attention]`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from ablate.config.data import CorpusConfig
+from ablate.formatting import enumeration
 from ablate.table.latex import escaped
 
 FILE = Path(__file__).with_name("references.yaml")
@@ -48,7 +49,7 @@ class Reference:
         fields = {**self.fields, "title": f"{{{self.fields['title']}}}"}
         if eprint := fields.pop("eprint", ""):
             fields |= {"eprint": eprint, "archiveprefix": "arXiv", "note": f"arXiv:{eprint}"}
-        if url := fields.pop("url", ""):
+        if self.kind == "misc" and (url := fields.pop("url", "")):  # plain styles print no `url`
             fields["howpublished"] = f"\\url{{{url}}}"
         lines = [f"@{self.kind}{{{self.key},"]
         for name, text in fields.items():
@@ -107,9 +108,15 @@ def cited(texts: Iterable[str]) -> list[Reference]:
     return [paper for key, paper in references().items() if key in keys]
 
 
-def bibtex(papers: Iterable[Reference]) -> str:
-    """A BibTeX file."""
-    return "\n\n".join(paper.bibtex() for paper in papers) + "\n"
+def bibtex(papers: Iterable[Reference], versions: Mapping[str, Collection[str]]) -> str:
+    """A BibTeX file. The entry of a program has the versions by which `versions` maps its key."""
+    entries = []
+    for paper in papers:
+        if numbers := enumeration(sorted(versions.get(paper.key, ()))):
+            version = {"version": numbers, "note": f"Version {numbers}"}
+            paper = replace(paper, fields={**paper.fields, **version})
+        entries.append(paper.bibtex())
+    return "\n\n".join(entries) + "\n"
 
 
 def latex_text(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ablate.analysis.outcome import Outcome
 from ablate.publication.bibliography import bibtex, cited, latex_text
+from ablate.publication.compute import compute_of
 from ablate.publication.methods import artifacts, environment, methods
 from ablate.store import Results
 from ablate.table.conclusion import conclusion
@@ -22,6 +23,7 @@ def paper_files(outcome: Outcome, results: Results) -> dict[str, bytes]:
     sections = methods(outcome, results)
     table, name = outcome.table, outcome.study.name
     templates = environment()
+    versions = {"ablate2026": compute_of(outcome, results).versions["ablate"]}
     results_text = latex_text(" ".join(conclusion(table)))
     paper = {"name": name, "table": latex_environment(table), "results": results_text}
     chapters = [f"# Methods of {name}"]
@@ -33,6 +35,6 @@ def paper_files(outcome: Outcome, results: Results) -> dict[str, bytes]:
         ),
         "table.tex": latex(table),
         "paper.tex": templates.get_template("paper.tex").render(paper, sections=sections),
-        "references.bib": bibtex(cited(sections.values())),
+        "references.bib": bibtex(cited(sections.values()), versions),
     }
     return {file: text.encode() for file, text in texts.items()}

@@ -138,9 +138,38 @@ def test_every_entry_names_who_what_when_and_where():
         assert not re.search(r"(?<!\\)[&%#]", text)
 
 
+def test_papers_of_conferences_have_whole_titles_of_proceedings():
+    known = re.compile(
+        "(Proceedings of the |Advances in Neural |Findings of the .* 20|International Conference on Learning)"
+    )
+    for key, paper in references().items():
+        fields = paper.fields
+        if "booktitle" in fields:
+            assert known.match(fields["booktitle"]), key
+        if "pages" in fields:
+            first, _, last = fields["pages"].partition("--")
+            assert not last or int(first) < int(last), key
+        if "aclanthology" in fields.get("url", ""):
+            assert re.fullmatch(r"https://aclanthology\.org/[\w.-]+/", fields["url"]), key
+            assert "pages" in fields, key
+        if "doi" in fields:
+            assert re.fullmatch(r"10\.\d{4,5}/\S+", fields["doi"]), key
+    bleu = references()["papineni2002bleu"].bibtex()
+    assert "Proceedings of the 40th Annual Meeting of the Association for Computational" in bleu
+    assert "  pages = {311--318},\n" in bleu
+    assert "  url = {https://aclanthology.org/P02-1040/},\n" in bleu
+
+
+def test_the_entry_of_ablate_has_the_versions_that_trained_the_runs():
+    papers = [references()["ablate2026"], references()["post2018call"]]
+    text = bibtex(papers, {"ablate2026": {"0.3", "0.2"}})
+    assert text.count("  version = {0.2 and 0.3},\n  note = {Version 0.2 and 0.3},") == 1
+    assert "ersion" not in bibtex(papers, {"ablate2026": set()}).replace("/", "")
+
+
 @pytest.mark.skipif(shutil.which("bibtex") is None, reason="bibtex is not installed")
 def test_bibtex_reads_every_entry_without_a_warning(tmp_path):
-    (tmp_path / "references.bib").write_text(bibtex(references().values()))
+    (tmp_path / "references.bib").write_text(bibtex(references().values(), {}))
     (tmp_path / "all.aux").write_text(
         "\\citation{*}\n\\bibstyle{plain}\n\\bibdata{references}\n", encoding="utf-8"
     )
