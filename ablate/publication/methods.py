@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache, partial
+from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -142,6 +144,9 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
         "labels": [f"{label} ({settings})" for label, settings in settings_of_labels(table)],
         "derived_heads": derived_heads(table),
         "length_of_training": _length_of_training(config),
+        "trained_tokens": _trained_tokens(outcome, results),
+        "sharing": _sharing(outcome.study.data),
+        "own_corpus": Path(outcome.study.data.folder or "").name,
         "training_settings": _departures(config, TrainingConfig, _TRAINING_TEXT),
         "data": outcome.study.data,
         "data_settings": list(_data_settings(outcome)),
@@ -220,6 +225,37 @@ def _length_of_training(config: RowConfig) -> str:
     if config.train_steps is not None:
         return f"{config.train_steps:,} steps"
     return f"as many steps as early stopping allows (patience of {config.patience} evaluations)"
+
+
+def _trained_tokens(outcome: Outcome, results: Results) -> str:
+    """The target tokens of base's finished runs, and their number over the target tokens of the
+    training set; empty without a finished run that knows them.
+    """
+    tokens: list[int] = []
+    epochs: list[float] = []
+    for run in outcome.table.rows[0].runs:
+        result = none_if_unreadable(results.run(run.id).read_result)
+        if result is None or result.tokens is None:
+            continue
+        tokens.append(result.tokens)
+        path = results.corpus(result.corpus) / MANIFEST
+        manifest = none_if_unreadable(partial(CorpusManifest.read, path))
+        size = manifest.lengths.get("target_tokens") if manifest else None
+        if size and not outcome.study.data.draws_items:
+            epochs.append(result.tokens / size)
+    if not tokens:
+        return ""
+    text = f"{round(mean(tokens)):,} target tokens"
+    if epochs:
+        text += f", which is {mean(epochs):.1f} times the training set"
+    return f"{text} (mean over seeds)" if len(set(tokens)) > 1 else text
+
+
+def _sharing(data: CorpusConfig) -> str:
+    """Whether two languages share the vocabulary; empty for a task on one language."""
+    if data.separate_vocabularies:
+        return "for each of the two languages"
+    return "that both languages share" if data.fields == ("source", "target") else ""
 
 
 def _data_settings(outcome: Outcome) -> Iterator[str]:

@@ -129,7 +129,11 @@ def _curve_lines(comparison: RowComparison) -> Iterator[str]:
     values = [math.log(value) for _, value in chain(*drawn.values())]
     low = min(values)
     high = max(values)
-    yield "\nPPL (dev) from the first to the last evaluation, log scale, geometric mean over seeds"
+    # Scores of the table are of averaged weights, where a row averages checkpoints.
+    yield (
+        "\nPPL (dev) of single checkpoints, from the first to the last evaluation, log scale, "
+        "geometric mean over seeds"
+    )
     label_width = max(map(len, drawn))
     for row, points in drawn.items():
         stride = math.ceil(len(points) / _MAX_BARS)

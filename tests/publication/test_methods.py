@@ -15,11 +15,11 @@ from ablate.publication.compute import compute_of
 from ablate.publication.crate import METADATA, crate
 from ablate.publication.methods import methods
 from ablate.publication.paper import paper_files
-from ablate.store.records import Provenance
+from ablate.store.records import Provenance, Result
 from ablate.table.columns.layouts import terminal_layout
 from ablate.table.latex import escaped
 from tests.cli.inside import inside
-from tests.records import change
+from tests.records import CORPUS, a_manifest, change
 from tests.report.fakes import SMALL, STUDIES
 from tests.table.test_latex import compiled
 
@@ -37,14 +37,15 @@ def test_the_methods_state_the_study_s_settings_seeds_and_metrics(fake):
     found = texts(results.all_done())
     assert "N=2, d_model=64, d_ff=128, h=4, d_k=16, d_v=16" in found["Models"]
     assert "differs from the original in norm_position=pre [@xiong2020layer]." in found["Models"]
-    assert "5 rows of the table" in found["Models"]
+    assert "The table compares base with 5 rows, each of which differs" in found["Models"]
     assert "norm=rmsnorm [@zhang2019root]" in found["Models"]
     assert found["Data"].startswith(
         "The task is translation (en-toy). The corpus is toy, which ablate generates. "
     )
-    assert "The vocabulary has 200 entries. Further settings: tokenizer=bpe [" in found["Data"]
+    assert "The vocabulary has 200 entries that both languages share." in found["Data"]
+    assert "The text is prepared with tokenizer=bpe [" in found["Data"]
     assert "100 steps of 25,000 tokens with optimizer=adam [@kingma2015adam]" in found["Training"]
-    assert "peak learning rate is 0.002, after 4,000 steps of warm-up" in found["Training"]
+    assert "The peak learning rate is 0.002, after 4,000 steps of warm-up" in found["Training"]
     assert "No setting was tuned in this study" in found["Training"]
     assert "BLEU [@papineni2002bleu; @post2018call] on test (nrefs:1|" in found["Evaluation"]
     assert "beam=4 and a length penalty [@wu2016google] of alpha=0.6" in found["Evaluation"]
@@ -56,9 +57,13 @@ def test_further_seeds_looks_margins_and_tuning_are_stated(fake):
     further = texts(fake(SMALL.replace("[1, 2, 3]", "{rows: 3, base: 5}")).all_done())
     assert "with 3 seeds, and base with 5." in further["Statistics"]
     looks = texts(fake(SMALL.replace("[1, 2, 3]", "{looks: [2, 3]}")).all_done())
-    assert "at 2, 3 seeds, by a uniform spending of the error [@lan1983discrete]" in str(looks)
+    assert "Verdicts are given after 2 and 3 seeds. The level is divided" in looks["Statistics"]
+    assert "the uniform error-spending function [@lan1983discrete]." in looks["Statistics"]
     margin = fake(SMALL + "margin: {bleu: 0.5}\n").all_done()
-    assert "smaller than 0.5 BLEU [@schuirmann1987comparison]" in texts(margin)["Statistics"]
+    assert (
+        "smaller than the margin of 0.5 BLEU [@schuirmann1987comparison]"
+        in texts(margin)["Statistics"]
+    )
     tune = "tune: {grid: {learning_rate: [0.001, 0.002]}, seeds: [101]}\n"
     tuned = fake(SMALL + tune).outcome()
     assert (
@@ -186,6 +191,35 @@ def test_splits_are_named_if_their_names_say_more(fake):
     assert f"The corpus is multi30k [@elliott2016multi30k], {splits}" in texts(named)["Data"]
 
 
+def test_tokens_and_epochs_of_a_training_are_those_of_its_records(fake):
+    results = fake().all_done()
+    assert "target tokens" not in texts(results)["Training"]
+    for seed, tokens in ((1, 100), (2, 200), (3, 600)):
+        change(Result, results.folder("base", seed).result, tokens=tokens)
+    sentence = "A training of base reads 300 target tokens (mean over seeds)."
+    assert sentence in texts(results)["Training"]
+    counts = ("source_tokens", "longer_tokens", "source_squares", "products", "target_squares")
+    lengths = {"pairs": 10, "target_tokens": 120, **dict.fromkeys(counts, 7)}
+    manifest = a_manifest(lengths=lengths)
+    manifest.write(results.results.corpora / CORPUS / "corpus.json")
+    sentence = (
+        "A training of base reads 300 target tokens, which is 2.5 times the training set "
+        "(mean over seeds)."
+    )
+    assert sentence in texts(results)["Training"]
+
+
+def test_own_files_are_named_by_their_folder_without_its_place(fake):
+    text = SMALL.replace(
+        "toy, vocab_size: 200",
+        "files, folder: /data/place/europarl, vocabulary: separate, direction: a-b, train: t, dev: d, test: e",
+    ).replace("h: 4,", "h: 4, tied_embeddings: decoder,")
+    found = texts(fake(text))["Data"]
+    assert "The text is read from files of the corpus europarl, with t, d and e as" in found
+    assert "entries for each of the two languages." in found
+    assert "place" not in found
+
+
 def test_an_unfinished_study_is_said_to_be_unfinished(fake):
     results = fake().all_done()
     assert "Unfinished" not in str(texts(results))
@@ -311,7 +345,10 @@ def test_one_seed_is_said_to_give_no_verdict_and_two_metrics_to_share_the_level(
     assert "no row has a verdict" in one
     assert "Holm" not in one
     two = texts(fake(SMALL + "judge: [ppl, bleu]\n").all_done())["Statistics"]
-    assert "over seeds at 0.05, shared equally by the metrics: one with" in two
+    assert "by PPL and BLEU, by each of these metrics separately at a level of 0.025" in two
+    assert "By a metric, a row is called worse or better than base if its mean" in two
+    single = texts(fake().all_done())["Statistics"]
+    assert "if its mean difference in BLEU, paired by seed, is significant at 0.05 in two" in single
 
 
 def test_the_checklists_answer_with_the_sections_of_the_methods(fake):

@@ -96,7 +96,9 @@ def test_the_seeds_that_find_a_difference_are_given_for_the_pair_and_for_the_tab
 
 def test_a_single_evaluation_is_no_curve(compared):
     (_, *lines) = (
-        printed(compared).partition("from the first to the last evaluation")[2].splitlines()
+        printed(compared)
+        .partition("of single checkpoints, from the first to the last evaluation")[2]
+        .splitlines()
     )
     assert [line.split("  ")[0] for line in lines[: lines.index("")]] == ["A h=2"]
     points = dict.fromkeys((1, 2), ((100, 4.0),))
