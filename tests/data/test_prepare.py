@@ -18,6 +18,7 @@ from ablate.data.prepare import prepare, text_faults
 from ablate.data.text_preview import is_prepared_quickly
 from ablate.data.tokenizer import UNK, encode
 from ablate.errors import DataError, Interrupted
+from ablate.store.corpora import warnings_in
 from ablate.store.records import CorpusManifest
 from ablate.tasks import Translation
 from tests.data.small import PAIRS, SETTINGS, Files, fault_line
@@ -109,6 +110,19 @@ def test_a_language_with_another_tokenizer_of_bleu_has_another_corpus(tmp_path):
     assert corpora["en-xx"].training_hash == corpora["en-zh"].training_hash
     signature = Translation().measure("bleu", ["a"] * 20, corpora["en-zh"]).signature
     assert "tok:zh" in signature
+
+
+def test_a_reused_split_is_warned_of_under_the_languages_of_the_study(tmp_path):
+    for split, pairs in {**PAIRS, "dev": [("the dog", "ж ж ж")], "test": [("dog", "щ щ")]}.items():
+        (tmp_path / f"{split}.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
+    settings = {**SETTINGS, **{split: f"{split}.tsv" for split in PAIRS}}
+    for language in ("zh", "xx"):  # of two tokenizers of BLEU, and so with two corpora
+        data = TranslationData.resolve({**settings, "direction": f"en-{language}"})
+        corpus = prepare(data, tmp_path, tmp_path / "corpora")
+        found = [line.partition(": ")[0] for line in corpus.manifest.text_warnings]
+        assert sorted(found) == [f"dev ({language})", f"test ({language})"]
+    (line, _) = warnings_in(corpus.folder, ("en", "ja"))
+    assert "(ja): " in line
 
 
 @pytest.mark.parametrize("form", ["pairs of files", "tsv"])
