@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ablate.analysis.outcome import Outcome
-from ablate.publication.bibliography import bibtex, cited, latex_text
+from ablate.publication.bibliography import bibtex, cited
 from ablate.publication.compute import compute_of
 from ablate.publication.methods import artifacts, environment, methods
 from ablate.store import Results
 from ablate.table.conclusion import conclusion
-from ablate.table.latex import latex, latex_environment
+from ablate.table.latex import latex, latex_environment, note_text
 
 
 def paper_files(outcome: Outcome, results: Results) -> dict[str, bytes]:
@@ -24,7 +24,7 @@ def paper_files(outcome: Outcome, results: Results) -> dict[str, bytes]:
     table, name = outcome.table, outcome.study.name
     templates = environment()
     versions = {"ablate2026": compute_of(outcome, results).versions["ablate"]}
-    results_text = latex_text(" ".join(conclusion(table)))
+    results_text = " ".join(map(note_text, conclusion(table)))
     paper = {"name": name, "table": latex_environment(table), "results": results_text}
     chapters = [f"# Methods of {name}"]
     chapters += [f"## {title}\n\n{text}" for title, text in sections.items()]

@@ -171,7 +171,7 @@ def _environment(
     paragraphs = []
     for paragraph in notes:
         if paragraph:
-            paragraphs.append(f"    {' '.join(map(_note, paragraph))}\\par")
+            paragraphs.append(f"    {' '.join(map(note_text, paragraph))}\\par")
     lines = [
         r"\long\def\ablaterows{%",
         f"  \\begin{{tabular}}{{{alignment}}}",
@@ -230,7 +230,7 @@ def _cell(column: TextColumn, text: str) -> str:
     return latex
 
 
-def _note(text: str) -> str:
+def note_text(text: str) -> str:
     """A line below the table, with text between backticks as code. It ends in a full stop, because
     other lines follow in the same paragraph.
     """

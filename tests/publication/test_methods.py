@@ -191,6 +191,16 @@ def test_splits_are_named_if_their_names_say_more(fake):
     assert f"The corpus is multi30k [@elliott2016multi30k], {splits}" in texts(named)["Data"]
 
 
+def test_the_conclusion_of_the_paper_has_minus_signs(fake):
+    results = fake().all_done()
+    for seed in (1, 2, 3):
+        results.done("A h=1", seed, 8.0 + seed / 100, 5.0 + seed / 100)
+    paper = paper_files(results.outcome(), results.results)["paper.tex"].decode()
+    conclusion = paper.split("\\paragraph{Results.}")[1].split("\\paragraph")[0]
+    assert "A h=1 ($-$" in conclusion
+    assert " (-" not in conclusion
+
+
 def test_tokens_and_epochs_of_a_training_are_those_of_its_records(fake):
     results = fake().all_done()
     assert "target tokens" not in texts(results)["Training"]
