@@ -22,6 +22,7 @@ from ablate.custom.reference import Reference, parse_reference
 from ablate.model import Transformer, build
 from ablate.model.attention import AttentionMechanism
 from ablate.model.encoder_only import EncoderOnly
+from ablate.model.layers import Linear
 from ablate.model.multi_head import MultiHeadAttention
 from ablate.model.positions import PositionalEncoding
 from ablate.parts.variant import class_fields
@@ -125,6 +126,29 @@ class LayerCheck(PropertyCheck):
         for attention in self.model.modules():
             if isinstance(attention, MultiHeadAttention):
                 _check_attention(attention)
+                self._check_projections(attention)
+
+    def _check_projections(self, attention: MultiHeadAttention) -> None:
+        """Refuse projections on which the states depend without a gradient. A class may leave
+        queries or keys unused, or only rank them: a small change then changes no state.
+        """
+        cut = []
+        states = self._states()
+        for name, projection in attention.named_children():
+            if isinstance(projection, Linear) and not _has_gradient(projection.weight):
+                before = projection.weight.detach().clone()
+                with torch.no_grad():
+                    projection.weight.mul_(1.001)
+                    changed = self._states()
+                    projection.weight.copy_(before)
+                if not torch.equal(changed, states) and torch.equal(self._states(), states):
+                    cut.append(name)
+        if cut:
+            raise ClassFault(
+                f"its output depends on {' and '.join(cut)} of the attention but has no gradient "
+                "there, so these weights would never learn; is there a detach()?",
+                "forward",
+            )
 
     # The four comparisons
 
@@ -401,6 +425,10 @@ def _check_gradients(part: nn.Module, parameter_ids: set[int]) -> None:
     for name, parameter in part.named_parameters():
         if parameter.grad is None:
             raise ClassFault(f"its parameter {name} has no gradient, so it would never learn")
+
+
+def _has_gradient(parameter: nn.Parameter) -> bool:
+    return parameter.grad is not None and bool(parameter.grad.any())
 
 
 def _trainable_tensors(attribute: object) -> list[Tensor]:

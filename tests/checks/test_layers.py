@@ -392,6 +392,12 @@ BY_CONTEXT = (
          "its output has no gradient with respect to V, so the layers below would never learn"),
         ("attention", SOFTMAX, "", {"architecture": "decoder-only", "score_cap": 50.0}, BY_CONTEXT),
         ("attention", SOFTMAX, "", {"architecture": "decoder-only", "attention_sinks": True}, BY_CONTEXT),
+        ("attention", "return context.weights((Q @ K.transpose(-1, -2)).detach()) @ V", "", {},
+         "its output depends on W_Q and W_K of the attention but has no gradient there, so these weights would "
+         "never learn; is there a detach()?"),
+        ("attention", "return context.weights(Q @ K.detach().transpose(-1, -2)) @ V", "", {"architecture": "decoder-only"},
+         "its output depends on W_K of the attention but has no gradient there, so these weights would "
+         "never learn; is there a detach()?"),
         ("norm", "return x", GAIN, {}, "its parameter gain has no gradient, so it would never learn"),
         ("norm", "return x", "self.gains = [nn.Parameter(torch.ones(d_model))]", {}, UNKNOWN),
         ("norm", "return x", "self.gains = {'a': nn.Linear(d_model, 1)}", {}, UNKNOWN),
@@ -544,6 +550,20 @@ def test_of_several_classes_the_one_at_fault_is_named(tmp_path, pinned):
     fields["norm"] = pinned(leak).replace("mymodule", "other")
     with pytest.raises(StudyError, match=rf"^other\.py:\d+: other:Mine: {FUTURE}"):
         check_layers(shape(**fields), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        "torch.zeros(*Q.shape[:3], K.shape[2])",
+        "(Q @ K.transpose(-1, -2) > 0).float()",
+        "K.norm(dim=-1).unsqueeze(2).expand(*Q.shape[:3], -1)",
+    ],
+    ids=["mean", "sign", "keys"],
+)
+def test_attention_may_leave_queries_or_keys_unused_or_only_rank_them(tmp_path, pinned, scores):
+    source = mine("attention", f"return context.weights({scores}) @ V")
+    check_layers(shape(attention=pinned(source)), tmp_path)
 
 
 # Resume is exact
