@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablate.study import read_study
-
 ROOT = Path(__file__).parents[1]
 COPIED = {
     "contributing.md": "CONTRIBUTING.md",
@@ -39,7 +37,6 @@ WITHOUT_RESULTS = (
     "quickstart-parsing",
     "quickstart-recall",
     "table3",
-    "table3-multi30k",
     "table4",
     "wmt14-en-de",
     "wmt14-en-fr",
@@ -51,6 +48,7 @@ FIGURES = {
     "against-base-*.svg": "Difference of each row from base, with its interval",
     "learning-curves.svg": "Learning curves of all runs",
 }  # pattern of a file among the results: caption
+DECIDED = ("better", "worse")  # first words of the verdicts that say a direction
 CODE = re.compile(r"`[^`]+`")
 API_NAME = re.compile(r"\| `(ablate[\w.]+)` \|")
 # Sections of api.md whose classes are used as they are.
@@ -141,40 +139,50 @@ def _published_table(name: str) -> str:
 
 
 def headline(name: str) -> str:
-    """The main result of a study in words, from its published table: base's score, and the rows
-    that differ most.
+    """The main result of a study in words, from its published table: base's scores, and the
+    row that differs most among the better and among the worse ones.
     """
-    lines = scores(name).splitlines()
-    heads, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    verdict = heads.index("verdict")
-    difference = verdict - 1  # of the metric that the verdicts are by
-    metric = heads[difference].removeprefix("Δ").partition(" [")[0]
-    score = next(head for head in heads if head.startswith(f"{metric} ("))
-    bases = [cells[heads.index(score)].strip("*") for cells in rows if not cells[verdict]]
-    judged = [cells for cells in rows if cells[verdict]]
-    means = _differences(name)
+    content = _table(name)
+    heads, _, *lines = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in scores(name).splitlines()
+    ]
+    differences = [place for place, head in enumerate(heads) if head.startswith("Δ")]
+    differences = differences[: len(content["judge"])]  # the judged metrics stand first
+    metrics = [heads[place].removeprefix("Δ").partition(" [")[0] for place in differences]
+    shown = [
+        next(i for i, head in enumerate(heads) if head.startswith(f"{metric} ("))
+        for metric in metrics
+    ]
+    rows = list(zip(content["rows"], lines, strict=True))
+    bases = [line for row, line in rows if not row["against_base"]]
+    judged = [row for row in content["rows"] if row["against_base"]]
     sizes = f" at {len(bases)} sizes" if len(bases) > 1 else ""
-    sentences = [f"Base reaches {_series(bases)} {score}{sizes}."]
-    for word in ("better", "worse"):
-        found = [cells for cells in judged if cells[verdict] == word]
-        if found:
-            most = max(found, key=lambda cells: abs(means[cells[0]]))
-            which = ", most of all" if len(found) > 1 else ":"
-            count = (
-                f"{len(found)} of {len(judged)} rows {'is' if len(found) == 1 else 'are'} {word}"
-            )
-            sentences.append(f"{count}{which} **{most[0]}** ({most[difference]} {metric}).")
-    if len(sentences) == 1:
+    reached = [
+        f"{_series([line[place].strip('*') for line in bases])} {heads[place]}" for place in shown
+    ]
+    sentences = [f"Base reaches {_series(reached)}{sizes}."]
+    unfinished = [row["row"] for row in judged if not row["verdict"]]
+    verdicts = sorted({row["verdict"] for row in judged if row["verdict"].startswith(DECIDED)})
+    for verdict in verdicts:
+        found = [(row, line) for row, line in rows if row.get("verdict") == verdict]
+        row, line = max(found, key=lambda pair: _difference(content, pair[0]))
+        which = ", most of all" if len(found) > 1 else ":"
+        verb = "is" if len(found) == 1 else "are"
+        cells = [f"{line[i]} {metric}" for i, metric in zip(differences, metrics, strict=True)]
+        sentences.append(
+            f"{len(found)} of {len(judged)} rows {verb} {verdict}{which} **{row['row']}** "
+            f"({', '.join(cells)})."
+        )
+    if not verdicts:
         sentences.append(f"None of {len(judged)} rows is shown to be worse or better.")
+    if unfinished:
+        sentences.append(f"Not finished: {_series(unfinished)}.")
     return " ".join(sentences)
 
 
-def _differences(name: str) -> dict[str, float]:
-    """The mean difference of each row from base in the main metric, in full precision."""
-    rows = _table(name)["rows"]
-    main = read_study(ROOT / f"studies/{name}.yaml").metrics.shown[0]
-    found = {row["row"]: row.get("against_base", {}).get(main, {}).get("mean") for row in rows}
-    return {row: mean for row, mean in found.items() if mean is not None}
+def _difference(content: Any, row: Any) -> float:
+    """The distance of a row from base in the main metric, in full precision."""
+    return abs(row["against_base"][content["judge"][0]]["mean"])
 
 
 def _table(name: str) -> Any:

@@ -70,11 +70,21 @@ def publish(
 
 def publishable(outcome: Outcome, results: Results) -> Outcome:
     """The outcome for publication: without paths of this machine, and without the note about runs
-    without predictions, because a published folder never has predictions.
+    without predictions, because a published folder never has predictions. A run that is not
+    finished is pending, because a published folder has no checkpoints.
     """
     outcome = without_paths(outcome, results)
     notes = replace(outcome.experiment.notes, archived=())
-    return replace(outcome, table=outcome.table.with_notes(notes))
+    rows = []
+    for row in outcome.table.rows:
+        runs = []
+        for run in row.runs:
+            if run.state in ("running", "interrupted"):
+                run = replace(run, state="pending", note="")
+            runs.append(run)
+        rows.append(replace(row, runs=tuple(runs)))
+    table = replace(outcome.table, rows=tuple(rows))
+    return replace(outcome, table=table.with_notes(notes))
 
 
 def without_paths(outcome: Outcome, results: Results) -> Outcome:

@@ -142,5 +142,7 @@ def _chance_text(metric: Metric, rows: Sequence[TableRow]) -> str:
         scores = "the only score is" if count == 1 else f"all {count} scores are"
         return f"{scores} as low as {text}"
     scores = "the only score is not" if count == 1 else f"none of the {count} scores is"
-    better = f"more than {percent(MIN_GAIN)} below" if metric.is_log else "better than"
-    return f"{scores} {better} chance ({text})"
+    if metric.is_log:
+        learned = number(level * (1 - MIN_GAIN), metric.digits)
+        return f"{scores} below {learned}, which is {percent(MIN_GAIN)} below chance ({text})"
+    return f"{scores} better than chance ({text})"

@@ -53,6 +53,20 @@ def test_an_interrupted_publication_is_made_by_the_next_one(fake, tmp_path, monk
     assert len(publish(*given)) == len(list(tmp_path.glob("to/*"))) == 5
 
 
+def test_published_runs_that_are_not_finished_are_pending_and_failures_are_named(fake):
+    results = fake(seeds="1, 2")
+    for row, score in (("base", 25.0), ("A h=1", 24.0), ("A h=2", 23.0)):
+        results.done(row, 1, 5.0, score)
+    results.at("base", 2, 40, alive=True)
+    results.at("A h=1", 2, 60, alive=False)
+    results.failed("A h=2", 2, "out of memory")
+    publish(results.outcome(), results.results)
+    table = (results.results.root / "small/table.md").read_text()
+    assert "- 1 of 2 seeds done, the others pending: base, A h=1" in table
+    assert "- 1 of 2 seeds done; failed at step 3: A h=2" in table
+    assert table.count("at step") == 1
+
+
 def test_provenance_lists_every_run_and_each_setting_once(fake):
     results = fake(seeds="1").all_done()
     change(Provenance, results.folder("A h=1", 1).provenance, threads=99)

@@ -63,7 +63,10 @@ def test_a_published_table_follows_from_the_records(published):
     assert markdown(table, against_paper=False) == (folder / "table.md").read_text()
     lines = comma_separated(table, timed=False).splitlines()
     assert_equal_numbers(lines, (folder / "table.csv").read_text().splitlines())
-    ids = {run.id for run in with_tuning_runs(published.planned)}
+    ids = set()
+    for run in with_tuning_runs(published.planned):
+        if published.results.run(run.id).has_result:
+            ids.add(run.id)
     assert ids == json.loads((folder / "provenance.json").read_text())["runs"].keys()
 
 
@@ -122,8 +125,10 @@ def test_the_scores_of_a_published_study_give_its_verdicts(published):
     with (published.folder / "table.csv").open() as file:
         in_table = {line["row"]: line for line in csv.DictReader(file)}
     compared = 0
-    for base in (row for row in table.rows if row.is_base):
-        rows = [row for row in table.rows if row.base == base.label]
+    is_one_family = len(table.families) == len(table.experiment.judged) == 1
+    scored = [row for row in table.rows if any(run.scores for run in row.runs)]
+    for base in (row for row in scored if row.is_base):
+        rows = [row for row in scored if row.base == base.label]
         metrics = [table.main_metric.name, *(m for m in base.scores if m != table.main_metric.name)]
         found = judged(
             numbered_lines(lines_of(rows)),
@@ -137,15 +142,15 @@ def test_the_scores_of_a_published_study_give_its_verdicts(published):
             assert ours.label == expected.label
             for metric, verdict in ours.verdicts.items():
                 mine, theirs = verdict.as_json(), expected.verdicts[metric].as_json()
-                if len(table.families) == 1:
+                if is_one_family:
                     assert mine == theirs
                     assert verdict.word == in_table[ours.label][f"verdict_{metric}"]
-                else:  # here the correction covers the rows of one size, in the study those of all
+                else:  # the study corrects for more rows or metrics than this one
                     tests = ("n", "mean", "std", "p", "p_own")
                     assert [mine[name] for name in tests] == [theirs[name] for name in tests]
                     assert mine["p_holm"] <= theirs["p_holm"]
                 compared += 1
-    others = [row for row in table.rows if not row.is_base]
+    others = [row for row in scored if not row.is_base]
     assert compared == len(others) * len(table.rows[0].scores)
 
 

@@ -192,7 +192,7 @@ def _verdict_line(table: Table, is_compact: bool = False) -> str:
     )
     several = ""
     if len(table.judged_metrics) > 1:
-        several = " worse by some metrics: the others cannot tell."
+        several = " worse or better by some metrics: not significant by the others."
     undecided = " cannot tell: not significant."
     if not is_compact:
         undecided = (
