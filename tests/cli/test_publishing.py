@@ -53,7 +53,8 @@ def test_every_table_format_works_with_and_without_cost_and_paper(given):
         done = inside("table", *given, "--format", form)
         assert (done.code, done.err) == (0, "")
         assert done.out.startswith(start)
-        assert inside("table", *given, "--format", form, "--wide") == done  # it has all columns
+        wide = inside("table", *given, "--format", form, "--wide")
+        assert (wide == done) == (form != "latex")  # the other formats have all columns
         extra = inside("table", *given, "--format", form, "--cost", "--against", "paper")
         if form == "json":
             assert extra.code == 2
