@@ -32,11 +32,14 @@ from ablate.formatting import ellipsis, first_few, printable, without_hashes, wi
 # four letters, one of them wrong.
 NEAR = 0.75
 NEAR_SHORT = 0.6  # for names of up to three letters, one of them wrong
-# Words of other tools and papers, which have other letters than the word that is meant.
+# Words of other tools and papers, which have other letters than the word that is meant. Both are
+# written without underscores.
 SYNONYMS = {
     "gpu": "cuda",
     "rotary": "rope",
     "drop": "dropout",
+    "swish": "silu",
+    "pos": "positionalencoding",
     "prenorm": "pre",
     "postnorm": "post",
     "hf": "huggingface",

@@ -75,6 +75,15 @@ def test_case_spaces_hyphens_and_underscores_do_not_count_for_the_nearest_name(g
     assert meant_name(given, names) == meant
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("swish", "silu"), ("pos", "positional_encoding"), ("Pos", "positional_encoding")],
+)
+def test_words_of_other_tools_stand_for_the_names_here(given, meant):
+    names = ["relu", "swiglu", "silu", "probes", "post", "positional_encoding", "max_positions"]
+    assert meant_name(given, names) == meant
+
+
 def test_a_fault_is_a_value_until_it_is_printed():
     fault = not_allowed('"reluu"', "relu or gelu", meant=meant_name("reluu", ["relu", "gelu"]))
     assert (fault.given, fault.allowed) == ('"reluu"', "relu or gelu")
