@@ -233,7 +233,7 @@ def test_a_frame_can_be_changed_without_a_warning_of_pandas(results):
     ],
 )
 def test_an_argument_of_another_type_is_refused_with_its_name(function, argument, value):
-    with pytest.raises(UsageError, match=f"^{argument}: .* is not allowed: must be"):
+    with pytest.raises(UsageError, match=f"^{argument}: .*(is not allowed|has no value): must be"):
         function(**{"study": "s.yaml", argument: value})
 
 

@@ -119,9 +119,9 @@ def test_the_note_of_a_row_with_several_seeds_counts_those_that_are_done(fake):
     results.done("A h=1", 1, 5.0, 25.0)
     results.at("A h=1", 3, 7, alive=False)
     rows = by_label(results.table())
-    assert rows["base"].note == "2 of 3 seeds done; pending"
+    assert rows["base"].note == "2 of 3 seeds done, the others pending"
     assert rows["A h=1"].note == "1 of 3 seeds done; interrupted at step 7"
-    assert rows["A h=2"].note == "0 of 3 seeds done; pending"
+    assert rows["A h=2"].note == "0 of 3 seeds done, the others pending"
 
 
 def test_a_failure_of_one_seed_is_the_state_of_a_row_that_no_other_seed_is_running(fake):

@@ -160,7 +160,7 @@ def test_compare_shows_settings_scores_curves_and_sentences(given):
         "\nh        ",
         "95 % over 3 seeds",
         "95 % over test sentences",
-        "PPL (dev) from the first",
+        "PPL (dev) of single checkpoints, from the first",
         REFERENCES[2],
     ):
         assert part in done.out, part

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 import ablate
+from ablate.analysis.stages import next_stage
 from ablate.analysis.text_changes import refuse_other_text
 from ablate.cli.run import _last_line
 from ablate.data import text_preview
@@ -60,7 +61,8 @@ def test_the_last_line_of_a_part_of_a_study_names_the_report_of_that_part(calm):
     """The plain command would draw the study of the file."""
     study = read_study(calm.file)
     part = replace(study, source=replace(study.source, is_modified=True))
-    line = _last_line(part, Results(calm.root), Counter(done=1), 2.0)
+    results = Results(calm.root)
+    line = _last_line(next_stage(part, results), results, Counter(done=1), 2.0)
     command = f"`ablate report {calm.file} --results {calm.root} --out FILE`"
     options = "with the same --set, --rows and --seeds"
     assert line.endswith(f"; {command} {options} writes a page with figures")
@@ -510,8 +512,8 @@ def test_results_are_shown_with_a_remark_where_their_text_is_not_on_this_machine
     for verb in ("status", "table"):
         assert files.ask(verb).code == 0
     assert remark in files.ask("status").err
-    for form in ("text", "markdown", "latex"):
-        assert remark in " ".join(files.ask("table", "--format", form).out.split())
+    for options in (["text"], ["markdown"], ["latex", "--legend"]):
+        assert remark in " ".join(files.ask("table", "--format", *options).out.split())
     assert any(remark in line for line in files.data("table")["remarks"])
     with pytest.warns(UserWarning, match=remark):
         assert len(ablate.load(files.file, per="run", results=files.root)) == 1
