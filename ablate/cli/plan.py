@@ -22,7 +22,7 @@ from ablate.cli.options import (
     print_notes,
 )
 from ablate.cli.output import Format
-from ablate.cli.scoring import warn_of_changes
+from ablate.cli.scoring import check_changes
 from ablate.data.resolve_sources import source_faults
 from ablate.data.text_preview import first_record, is_prepared_quickly, prepared_corpus
 from ablate.errors import (
@@ -97,7 +97,7 @@ def command(
         echo(f"note: {line}", err=True)
     stage = next_stage(content, root)
     print_changes(stage.planned, root)
-    warn_of_changes(stage.planned, root)
+    check_changes(stage.planned, root)
     plan = plan_of(stage.possible, root, device, per_run_processes)
     power = power_of(stage.planned, root, spread)
     if difference is not None and not power:

@@ -16,7 +16,7 @@ from ablate.study import Row, Runs, read_study, runs_of
 from ablate.study.row import changes
 
 
-def warn_of_changes(planned: Runs, results: Results) -> None:
+def check_changes(planned: Runs, results: Results) -> None:
     """Refuse results of other text, and warn if the text cannot be compared, or if the settings of
     base have changed since base was trained.
 

@@ -13,7 +13,7 @@ from ablate.cli.logs import show_logs
 from ablate.cli.naming import SeedOfRow, find_run
 from ablate.cli.options import DEFAULT_STUDY, StudyOptions, present_study
 from ablate.cli.output import Format
-from ablate.cli.scoring import warn_of_changes
+from ablate.cli.scoring import check_changes
 from ablate.errors import Fault, StoreError, ineffective_option, nearest_path, wrong_option
 from ablate.formatting import duration, plural
 from ablate.plan.plan import Plan, plan_of
@@ -102,7 +102,7 @@ def command(
         return
     content, root = options.read(study)
     stage = next_stage(content, root)
-    warn_of_changes(stage.planned, root)
+    check_changes(stage.planned, root)
     if watch:
         _watch(stage, root, format)
     else:

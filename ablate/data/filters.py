@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html.entities import name2codepoint
 from itertools import pairwise
 from math import nan
@@ -226,16 +226,27 @@ def form_warnings(
     A letter with an accent is one character in NFC, and two or more in NFD. A model that was
     trained on one form never writes the other form, and scores compare characters.
     """
-    warnings = []
+    return [
+        f"{splits[0]} ({label}): {first} of lines with accents are in Unicode's form NFC, and "
+        f"{second} of {splits[1]}: one letter is two different texts; bring both splits into one "
+        f"form"
+        for label, first, second in _unlike_fields(records, labels, _composed_share, SHARE)
+    ]
+
+
+def _unlike_fields(
+    records: tuple[Sequence[Document], Sequence[Document]],
+    labels: Sequence[str],
+    share_of: Callable[[Sequence[Document], int], float],
+    difference: float,
+) -> Iterator[tuple[str, str, str]]:
+    """Yield (label, percentage in each split) of fields whose shares differ by at least
+    `difference`.
+    """
     for field, label in enumerate(labels):
-        shares = [_composed_share(split_records, field) for split_records in records]
-        if abs(shares[0] - shares[1]) >= SHARE:  # false if a share is NaN
-            warnings.append(
-                f"{splits[0]} ({label}): {percent(shares[0], 0)} of lines with accents are in "
-                f"Unicode's form NFC, and {percent(shares[1], 0)} of {splits[1]}: one letter is "
-                f"two different texts; bring both splits into one form"
-            )
-    return warnings
+        first, second = (share_of(split_records, field) for split_records in records)
+        if abs(first - second) >= difference:  # false if a share is NaN
+            yield label, percent(first, 0), percent(second, 0)
 
 
 def _composed_share(records: Sequence[Document], field: int) -> float:
@@ -263,16 +274,12 @@ def case_warnings(
     """Warn of fields that have capital letters in the lines of one split and not of the other, such
     as lower-cased training text. Scores compare capital letters.
     """
-    warnings = []
-    for field, label in enumerate(labels):
-        shares = [_capital_share(split_records, field) for split_records in records]
-        if abs(shares[0] - shares[1]) >= CASE_DIFFERENCE:  # false if a share is NaN
-            warnings.append(
-                f"{splits[0]} ({label}): {percent(shares[0], 0)} of lines have capital letters, "
-                f"and {percent(shares[1], 0)} of {splits[1]}: a model writes the case on which it "
-                f"was trained, and scores compare it; bring both splits into one case"
-            )
-    return warnings
+    return [
+        f"{splits[0]} ({label}): {first} of lines have capital letters, and {second} of "
+        f"{splits[1]}: a model writes the case on which it was trained, and scores compare it; "
+        f"bring both splits into one case"
+        for label, first, second in _unlike_fields(records, labels, _capital_share, CASE_DIFFERENCE)
+    ]
 
 
 def _capital_share(records: Sequence[Document], field: int) -> float:

@@ -264,9 +264,13 @@ class Notes:
 
     @property
     def advised_remarks(self) -> list[str]:
-        """The remarks, each followed by its advice, and then the notes on the text."""
-        advised = [f"{remark} {self.advice.get(remark, '')}".strip() for remark in self.remarks]
-        return advised + [f"Text: {note}." for note in self.text]
+        """The remarks, each followed by its advice."""
+        return [f"{remark} {self.advice.get(remark, '')}".strip() for remark in self.remarks]
+
+    @property
+    def text_sentences(self) -> list[str]:
+        """The notes on the text, as sentences."""
+        return [f"Text: {note}." for note in self.text]
 
 
 @dataclass(frozen=True)

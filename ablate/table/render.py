@@ -154,7 +154,8 @@ def as_json(table: Table, timed: bool = True) -> str:
     content["signatures"] = experiment.signatures
     content["corpora"] = list(experiment.corpora)
     notes = experiment.notes
-    content["remarks"] = [*notes.archived, *notes.advised_remarks, *notes.faults]
+    content["remarks"] = [*notes.archived, *notes.advised_remarks, *notes.text_sentences]
+    content["remarks"] += notes.faults
     for key, further in (("designs", design_effects(table)), ("sizes", ladders(table))):
         if further:
             content[key] = [section.as_json() for section in further]

@@ -107,9 +107,8 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
         yield Warned(f"WARNING: these results mix corpora {corpora}: they cannot be compared.")
     notes = experiment.notes
     yield from notes.archived
-    for index, line in enumerate(notes.advised_remarks):  # the remarks, and then notes on the text
-        yield Remark(line) if index < len(notes.remarks) else Warned(line)
-    yield from map(Warned, notes.faults)
+    yield from map(Remark, notes.advised_remarks)
+    yield from map(Warned, (*notes.text_sentences, *notes.faults))
 
 
 def _spread_phrases(table: Table, form: Form, shown: Sequence[Metric]) -> Iterator[str]:
